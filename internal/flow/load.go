@@ -1,0 +1,87 @@
+package flow
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+)
+
+// Load is what one backend of one service carries, on all paths. It outlives
+// reloads: while flows are open or somebody holds it, the same service and
+// address get the same Load, so that flows of a backend that went and came back
+// are still counted.
+type Load struct {
+	flows    atomic.Int64
+	failures atomic.Uint64
+	refs     atomic.Int32 // changed under loads.mu
+	key      loadKey
+}
+
+// Flows is the number of open flows.
+func (l *Load) Flows() int64 { return l.flows.Load() }
+
+// Failures is how many attempts to reach the backend failed by its own fault.
+func (l *Load) Failures() uint64 { return l.failures.Load() }
+
+// reserve counts one more open flow unless there are already limit of them
+// (0 = no limit).
+func (l *Load) reserve(limit int) bool {
+	if l.flows.Add(1) <= int64(limit) || limit == 0 {
+		return true
+	}
+	l.flows.Add(-1)
+	return false
+}
+
+type loadKey struct {
+	service string
+	backend netip.AddrPort
+}
+
+// loads is the registry's table of Load by service and backend.
+type loads struct {
+	mu sync.Mutex
+	m  map[loadKey]*Load
+}
+
+// acquire returns the Load of a backend, made when it is new.
+func (t *loads) acquire(service string, backend netip.AddrPort) *Load {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := loadKey{service, backend}
+	l := t.m[k]
+	if l == nil {
+		l = &Load{key: k}
+		if t.m == nil {
+			t.m = make(map[loadKey]*Load)
+		}
+		t.m[k] = l
+	}
+	l.refs.Add(1)
+	return l
+}
+
+// release gives a Load back.
+func (t *loads) release(l *Load) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.refs.Add(-1)
+	t.forgetLocked(l)
+}
+
+// closed counts one open flow less.
+func (t *loads) closed(l *Load) {
+	if l.flows.Add(-1) > 0 || l.refs.Load() > 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgetLocked(l)
+}
+
+// forgetLocked drops a Load that nobody holds and no flow uses.
+func (t *loads) forgetLocked(l *Load) {
+	if l.refs.Load() == 0 && l.flows.Load() == 0 && t.m[l.key] == l {
+		delete(t.m, l.key)
+	}
+}

@@ -1,0 +1,163 @@
+package flow
+
+// The closed lists of words that say what happened and why. JSON, tables, metric
+// labels and docs/contract.md use them; a new word is added here and nowhere else.
+
+// Mode is how a service carries its flows.
+type Mode string
+
+// The modes of a service.
+const (
+	ModeProxy Mode = "proxy" // terminated here, perhaps handed to the kernel later
+	ModeSteer Mode = "steer" // nothing terminated: chosen at the first packet
+)
+
+// PathName is what carries a flow's packets.
+type PathName string
+
+// The paths.
+const (
+	PathUserspace PathName = "userspace"
+	PathBPF       PathName = "bpf"
+	PathFlowtable PathName = "flowtable"
+	PathKernel    PathName = "kernel"
+)
+
+// Paths lists every PathName.
+var Paths = []PathName{PathUserspace, PathBPF, PathFlowtable, PathKernel}
+
+// State is where a flow stands in its life:
+//
+//	dialing → established → half-closed → ended
+//	             ↓  ↑
+//	         handing-off → offloaded → ended
+type State string
+
+// The states of a flow.
+const (
+	Dialing     State = "dialing"
+	Established State = "established"
+	HalfClosed  State = "half-closed"
+	HandingOff  State = "handing-off"
+	Offloaded   State = "offloaded"
+	Ended       State = "ended"
+)
+
+// States lists every State.
+var States = []State{Dialing, Established, HalfClosed, HandingOff, Offloaded, Ended}
+
+// Picked says what chose the backend.
+type Picked string
+
+// What can choose a backend.
+const (
+	ByAlgorithm Picked = "algorithm"
+	ByAffinity  Picked = "affinity"
+	ByRetry     Picked = "retry" // an earlier choice could not be reached
+)
+
+// By is who ended a flow.
+type By string
+
+// Who can end a flow.
+const (
+	ByClient  By = "client"
+	ByBackend By = "backend"
+	ByBaton   By = "baton"
+)
+
+// Reason is why a flow ended.
+type Reason string
+
+// Why flows end.
+const (
+	ReasonClosed         Reason = "closed"           // both sides closed; by = who closed first
+	ReasonReset          Reason = "reset"            // a peer sent a reset
+	ReasonIdle           Reason = "idle-timeout"     // no byte for timeouts.idle
+	ReasonHalfClosedIdle Reason = "half-closed-idle" // no byte for timeouts.halfClosed after one side closed
+	ReasonPeerLost       Reason = "peer-lost"        // keepalive or TCP_USER_TIMEOUT gave up on a peer
+	ReasonNoBackend      Reason = "no-backend"       // no backend could take the flow
+	ReasonDialFailed     Reason = "dial-failed"      // every backend tried refused or timed out
+	ReasonLocalResources Reason = "local-resources"  // this host ran out of ports, descriptors or memory
+	ReasonDenied         Reason = "denied"           // allow, deny or source ranges
+	ReasonLimit          Reason = "limit"            // limits of the service
+	ReasonProxyHeader    Reason = "bad-proxy-header" // acceptProxy: no header, or a wrong one
+	ReasonBackendRemoved Reason = "backend-removed"  // onBackendRemoved: reset
+	ReasonDrainTimeout   Reason = "drain-timeout"    // onBackendRemoved: drain, or a shutdown, and time was up
+	ReasonServiceRemoved Reason = "service-removed"  // its service or frontend is gone
+	ReasonAdminReset     Reason = "admin-reset"      // baton reset
+	ReasonShutdown       Reason = "shutdown"         // the process stopped and did not wait
+	ReasonNetworkError   Reason = "network-error"    // the network reported an error (unreachable, …)
+	ReasonEvicted        Reason = "evicted"          // made room for a newer flow
+)
+
+// Reasons lists every Reason.
+var Reasons = []Reason{
+	ReasonClosed, ReasonReset, ReasonIdle, ReasonHalfClosedIdle, ReasonPeerLost, ReasonNoBackend,
+	ReasonDialFailed, ReasonLocalResources, ReasonDenied, ReasonLimit, ReasonProxyHeader,
+	ReasonBackendRemoved, ReasonDrainTimeout, ReasonServiceRemoved, ReasonAdminReset, ReasonShutdown,
+	ReasonNetworkError, ReasonEvicted,
+}
+
+// NotOffloaded is why a flow stays in userspace.
+type NotOffloaded string
+
+// Why flows stay in userspace.
+const (
+	NotOffloadedNever       NotOffloaded = "never"       // offload.mode: never
+	NotOffloadedUnavailable NotOffloaded = "unavailable" // no kernel path on this host
+	NotOffloadedTerminated  NotOffloaded = "terminated"  // path: flowtable cannot carry a terminated TCP flow
+)
+
+// NotOffloadedReasons lists every NotOffloaded.
+var NotOffloadedReasons = []NotOffloaded{NotOffloadedNever, NotOffloadedUnavailable, NotOffloadedTerminated}
+
+// Drop is why something was thrown away before it became a flow.
+type Drop string
+
+// Why clients are turned away, or work is dropped.
+const (
+	DropDenied        Drop = "denied"           // allow, deny or source ranges
+	DropLimit         Drop = "limit"            // limits.connections
+	DropLimitClient   Drop = "limit-per-client" // limits.perClient
+	DropLimitRate     Drop = "limit-rate"       // limits.newPerSecond
+	DropNoBackend     Drop = "no-backend"       // the last usable backend went while the client connected
+	DropNoFrontend    Drop = "no-frontend"      // the frontend went while the client connected
+	DropBackendsFull  Drop = "backends-full"    // every backend is at maxConnections
+	DropNoDescriptors Drop = "no-descriptors"   // EMFILE, ENFILE
+	DropNoMemory      Drop = "no-memory"        // ENOMEM, ENOBUFS
+	DropProxyHeader   Drop = "bad-proxy-header" // acceptProxy: no header in time, or a wrong one
+	DropShutdown      Drop = "shutdown"         // accepted while stopping
+	DropEvents        Drop = "trace-events"     // a slow reader of events
+)
+
+// Drops lists every Drop.
+var Drops = []Drop{
+	DropDenied, DropLimit, DropLimitClient, DropLimitRate, DropNoBackend, DropNoFrontend, DropBackendsFull,
+	DropNoDescriptors, DropNoMemory, DropProxyHeader, DropShutdown, DropEvents,
+}
+
+// DialFailure is why one attempt to reach a backend failed.
+type DialFailure string
+
+// Why dialling fails. The first four count against the backend, the others are
+// this host's own trouble and never do.
+const (
+	DialRefused     DialFailure = "refused"
+	DialTimeout     DialFailure = "timeout"
+	DialUnreachable DialFailure = "unreachable"
+	DialReset       DialFailure = "reset"
+	DialNoPorts     DialFailure = "no-ports"     // EADDRNOTAVAIL, EADDRINUSE
+	DialNoResources DialFailure = "no-resources" // EMFILE, ENFILE, ENOBUFS, ENOMEM
+	DialLocal       DialFailure = "local"        // any other error of this host (EPERM, EINVAL, …)
+)
+
+// DialFailures lists every DialFailure.
+var DialFailures = []DialFailure{
+	DialRefused, DialTimeout, DialUnreachable, DialReset, DialNoPorts, DialNoResources, DialLocal,
+}
+
+// Local reports whether the failure is this host's own, not the backend's.
+func (d DialFailure) Local() bool {
+	return d == DialNoPorts || d == DialNoResources || d == DialLocal
+}

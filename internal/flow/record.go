@@ -1,0 +1,230 @@
+package flow
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Spec is what is known about a flow when it begins.
+type Spec struct {
+	Mode     Mode // "" = proxy
+	Proto    Proto
+	Service  string
+	Frontend netip.AddrPort // the address that the client asked for
+	Client   netip.AddrPort
+
+	// Adopted flows only: what an earlier process knew.
+	ID        ID        // 0 = a new one
+	StartedAt time.Time // zero = now
+	Counters  Counters  // carried before
+}
+
+// Record is one live flow, on whatever path. Its data path tells it what
+// happens; everybody else reads a View.
+type Record struct {
+	registry *Registry
+
+	// Immutable.
+	id        ID
+	mode      Mode
+	key       Key
+	service   string
+	startedAt time.Time
+
+	mu           sync.Mutex // guards what follows
+	load         *Load
+	backend      netip.AddrPort
+	pathName     PathName
+	path         Path
+	base         Counters // of earlier paths
+	state        State
+	picked       Picked
+	handedOffAt  time.Time
+	endedAt      time.Time
+	endedBy      By
+	reason       Reason
+	notOffloaded NotOffloaded
+}
+
+// ID is the flow's name.
+func (r *Record) ID() ID { return r.id }
+
+// Key is the flow's client leg.
+func (r *Record) Key() Key { return r.key }
+
+// Service is the name of the flow's service.
+func (r *Record) Service() string { return r.service }
+
+// Backend is the backend chosen last, or the zero value.
+func (r *Record) Backend() netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.backend
+}
+
+// Assignment is the choice of a backend for a flow.
+type Assignment struct {
+	Backend netip.AddrPort
+	Picked  Picked
+	Load    *Load // of this service and backend; nil = not counted
+	Limit   int   // the backend's maxConnections; 0 = none
+}
+
+// Assign gives the flow to a backend, and takes it from the one it had. It
+// reports false, and changes nothing, when the new one is at its limit.
+func (r *Record) Assign(a Assignment) bool {
+	if a.Load != nil && !a.Load.reserve(a.Limit) {
+		return false
+	}
+	r.mu.Lock()
+	old := r.load
+	ended := r.state == Ended
+	if ended {
+		old = a.Load
+	} else {
+		r.load, r.backend, r.picked = a.Load, a.Backend, a.Picked
+	}
+	r.mu.Unlock()
+	if old != nil {
+		r.registry.loads.closed(old)
+	}
+	if !ended {
+		r.emit(EventPicked, func(e *Event) { e.Backend, e.Picked = a.Backend, a.Picked })
+	}
+	return !ended
+}
+
+// Attach makes path the one that carries the flow from now on. The counters of
+// the path before it are kept.
+func (r *Record) Attach(name PathName, path Path) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.path != nil {
+		r.base = r.base.add(r.path.Counters())
+	}
+	r.pathName, r.path = name, path
+}
+
+// Dialled notes that the backend has answered: the flow is established.
+func (r *Record) Dialled() {
+	r.setState(Established)
+	r.emit(EventDialled, func(e *Event) { e.Backend, e.State = e.about.Backend, Established })
+}
+
+// DialFailed notes that the backend could not be reached, and counts it
+// against the backend unless it was this host's own fault.
+func (r *Record) DialFailed(why DialFailure) {
+	r.mu.Lock()
+	load, backend := r.load, r.backend
+	r.mu.Unlock()
+	if load != nil && !why.Local() {
+		load.failures.Add(1)
+	}
+	r.registry.countDialFailure(r.service, backend, why)
+	r.emit(EventDialFailed, func(e *Event) { e.Backend, e.DialFailure = backend, why })
+}
+
+// FirstByte notes the first payload byte, and who sent it.
+func (r *Record) FirstByte(from By) {
+	r.emit(EventFirstByte, func(e *Event) { e.From = from })
+}
+
+// HalfClosed notes that one side has closed its direction.
+func (r *Record) HalfClosed(from By) {
+	r.setState(HalfClosed)
+	r.emit(EventHalfClosed, func(e *Event) { e.State, e.From = HalfClosed, from })
+}
+
+// NotOffloaded notes why the flow stays in userspace.
+func (r *Record) NotOffloaded(why NotOffloaded) {
+	r.mu.Lock()
+	same := r.notOffloaded == why
+	r.notOffloaded = why
+	r.mu.Unlock()
+	if !same {
+		r.emit(EventNotOffloaded, func(e *Event) { e.NotOffloaded = why })
+	}
+}
+
+// End asks the path that carries the flow to end it, on whatever path it is.
+// It reports false when the flow has ended already.
+func (r *Record) End(by By, reason Reason) bool {
+	r.mu.Lock()
+	path, ended := r.path, r.state == Ended
+	r.mu.Unlock()
+	if ended || path == nil {
+		return false
+	}
+	path.End(by, reason)
+	return true
+}
+
+// Finish closes the record: the flow has ended, the counters are final. Only
+// the path that carried the flow calls it. Later calls do nothing.
+func (r *Record) Finish(by By, reason Reason) { r.registry.finish(r, by, reason) }
+
+// View copies the record.
+func (r *Record) View() View {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.viewLocked(true)
+}
+
+func (r *Record) setState(s State) {
+	r.mu.Lock()
+	if r.state != Ended {
+		r.state = s
+	}
+	r.mu.Unlock()
+}
+
+func (r *Record) countersLocked() Counters {
+	if r.path == nil {
+		return r.base
+	}
+	return r.base.add(r.path.Counters())
+}
+
+func (r *Record) viewLocked(counters bool) View {
+	v := View{
+		ID:           r.id,
+		Mode:         r.mode,
+		Protocol:     r.key.Proto(),
+		Service:      r.service,
+		Frontend:     r.key.Frontend(),
+		Client:       r.key.Client(),
+		Backend:      r.backend,
+		Path:         r.pathName,
+		State:        r.state,
+		Picked:       r.picked,
+		StartedAt:    r.startedAt,
+		HandedOffAt:  r.handedOffAt,
+		EndedAt:      r.endedAt,
+		EndedBy:      r.endedBy,
+		Reason:       r.reason,
+		NotOffloaded: r.notOffloaded,
+	}
+	if !counters {
+		return v
+	}
+	c := r.countersLocked()
+	v.LastSeenAt = c.LastSeen
+	v.BytesToBackend, v.BytesToClient = c.BytesToBackend, c.BytesToClient
+	v.PacketsToBackend, v.PacketsToClient = c.PacketsToBackend, c.PacketsToClient
+	return v
+}
+
+// emit publishes an event about the flow when anybody listens.
+func (r *Record) emit(name EventName, set func(*Event)) {
+	h := &r.registry.hub
+	if !h.listening() {
+		return
+	}
+	r.mu.Lock()
+	about := r.viewLocked(name == EventEnded)
+	r.mu.Unlock()
+	e := Event{Time: r.registry.now(), Flow: r.id, Event: name, about: about}
+	set(&e)
+	h.publish(e)
+}

@@ -1,0 +1,99 @@
+package testnet
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"sync"
+	"syscall"
+)
+
+// Cmd is a program that runs inside a host. It sees the machine's file systems
+// as they are: unlike "ip netns exec" nothing is mounted over /sys, so that
+// cgroup2 and bpffs stay where they were.
+//
+// It is killed when its context is done, when the test ends, and when the test's
+// process dies.
+type Cmd struct {
+	*exec.Cmd
+	host *Host
+
+	wait func() error // waits once, for every caller
+
+	// mu guards what follows.
+	mu      sync.Mutex
+	started bool
+}
+
+// Command prepares a program to run inside the host.
+func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
+	c := &Cmd{Cmd: exec.CommandContext(ctx, name, args...), host: h}
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.wait = sync.OnceValue(c.Cmd.Wait)
+	h.t.Cleanup(c.kill)
+	return c
+}
+
+// Start starts the program and returns.
+func (c *Cmd) Start() (err error) {
+	c.host.Do(func() { err = c.Cmd.Start() })
+	if err == nil {
+		c.mu.Lock()
+		c.started = true
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// Wait waits for the program to end. It may be called more than once, and from
+// several goroutines; each gets the same answer.
+func (c *Cmd) Wait() error { return c.wait() }
+
+// Run starts the program and waits for it to end.
+func (c *Cmd) Run() error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return c.Wait()
+}
+
+// Output runs the program and returns its standard output. Standard error, unless
+// redirected, goes into the exec.ExitError of a program that fails.
+func (c *Cmd) Output() ([]byte, error) {
+	if c.Stdout != nil {
+		return nil, errors.New("collect output: Stdout is set already")
+	}
+	var out, errs buffer
+	c.Stdout = &out
+	quiet := c.Stderr == nil
+	if quiet {
+		c.Stderr = &errs
+	}
+	err := c.Run()
+	var exit *exec.ExitError
+	if quiet && errors.As(err, &exit) {
+		exit.Stderr = errs.Bytes()
+	}
+	return out.Bytes(), err
+}
+
+// CombinedOutput runs the program and returns both its outputs.
+func (c *Cmd) CombinedOutput() ([]byte, error) {
+	if c.Stdout != nil || c.Stderr != nil {
+		return nil, errors.New("collect output: Stdout or Stderr is set already")
+	}
+	var out buffer
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Run()
+	return out.Bytes(), err
+}
+
+func (c *Cmd) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.started {
+		return
+	}
+	_ = c.Process.Kill()
+	_ = c.wait() // its fate was the test's to judge
+}

@@ -1,0 +1,51 @@
+package testnet
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+)
+
+// inNamespace runs f with the calling goroutine's thread inside ns. f may end its
+// goroutine (a failing test does); the thread is brought back all the same. When
+// that fails the goroutine stays locked to the thread and ends, and the runtime
+// ends the thread with it: nothing may run there any more.
+func inNamespace(ns netns.NsHandle, f func()) error {
+	runtime.LockOSThread()
+	origin, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open the thread's network namespace: %w", err)
+	}
+	defer origin.Close()
+	if err := netns.Set(ns); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	defer func() {
+		if err := netns.Set(origin); err != nil {
+			runtime.Goexit()
+		}
+		runtime.UnlockOSThread()
+	}()
+	f()
+	return nil
+}
+
+// onOwnThread runs f on a thread that ends with it, for f that changes the
+// thread for good.
+func onOwnThread(f func()) error {
+	done := make(chan bool, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		returned := false
+		defer func() { done <- returned }()
+		f()
+		returned = true
+	}()
+	if !<-done {
+		return fmt.Errorf("the thread's function did not return")
+	}
+	return nil
+}

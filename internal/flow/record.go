@@ -72,8 +72,15 @@ type Assignment struct {
 }
 
 // Assign gives the flow to a backend, and takes it from the one it had. It
-// reports false, and changes nothing, when the new one is at its limit.
+// reports false, and changes nothing, when the new one is at its limit or the
+// flow has ended. Giving it to the backend that it has changes nothing.
 func (r *Record) Assign(a Assignment) bool {
+	r.mu.Lock()
+	same := r.load != nil && r.load == a.Load
+	r.mu.Unlock()
+	if same {
+		return true
+	}
 	if a.Load != nil && !a.Load.reserve(a.Limit) {
 		return false
 	}

@@ -23,7 +23,7 @@
 // A namespace belongs to a thread. [Host.Do] locks the calling goroutine to its
 // thread, moves that thread into the host and back. A goroutine started inside
 // runs on some other thread, outside: create sockets inside Do, use them anywhere.
-// A thread that cannot be brought back is never used again.
+// A thread that cannot be brought back is thrown away.
 //
 // # Locks
 //

@@ -9,8 +9,8 @@ import (
 
 // inNamespace runs f with the calling goroutine's thread inside ns. f may end its
 // goroutine (a failing test does); the thread is brought back all the same. When
-// that fails the goroutine stays locked to the thread and ends, and the runtime
-// ends the thread with it: nothing may run there any more.
+// that fails it panics with the goroutine still locked to the thread, so that the
+// runtime ends both: nothing else may run there.
 func inNamespace(ns netns.NsHandle, f func()) error {
 	runtime.LockOSThread()
 	origin, err := netns.Get()
@@ -25,7 +25,7 @@ func inNamespace(ns netns.NsHandle, f func()) error {
 	}
 	defer func() {
 		if err := netns.Set(origin); err != nil {
-			runtime.Goexit()
+			panic(fmt.Sprintf("testnet: leave network namespace: %v", err))
 		}
 		runtime.UnlockOSThread()
 	}()

@@ -1,0 +1,47 @@
+package sched
+
+import (
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
+)
+
+// Backend is a backend that can be chosen. It is immutable once published: a
+// change makes a new one, with the same Load.
+type Backend struct {
+	*lb.Backend
+	Load *flow.Load // nil = not counted
+
+	HealthReason string // why it is unhealthy
+	Unhealthy    bool   // a probe or a passive ejection says so
+	Drained      bool   // `baton drain` says so
+}
+
+// TakesNew reports whether new flows may go to the backend: its state is ready,
+// it is not drained, it has a weight, it serves, it is not terminating, and it
+// is not unhealthy. Whether it has room (Full) is another question.
+func (b *Backend) TakesNew() bool { return !b.Unhealthy && b.TakesNewIfHealthy() }
+
+// TakesNewIfHealthy is TakesNew without the question of health.
+func (b *Backend) TakesNewIfHealthy() bool { return !b.Terminating && b.wanted() }
+
+// Full reports whether the backend has MaxConnections open flows.
+func (b *Backend) Full() bool {
+	return b.MaxConnections > 0 && b.flows() >= int64(b.MaxConnections)
+}
+
+// wanted reports whether nobody has taken the backend out of service.
+func (b *Backend) wanted() bool {
+	return b.State == lb.StateReady && !b.Drained && b.Weight > 0 && !b.NotServing
+}
+
+func (b *Backend) flows() int64 {
+	if b.Load == nil {
+		return 0
+	}
+	return b.Load.Flows()
+}
+
+// lighter reports whether b has fewer open flows than c for its weight.
+func (b *Backend) lighter(c *Backend) bool {
+	return b.flows()*int64(c.Weight) < c.flows()*int64(b.Weight)
+}

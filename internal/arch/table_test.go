@@ -23,6 +23,8 @@ var table = []row{
 	{path: "lb/store", may: []string{"lb", "lb/sched", "internal/flow"}},
 	{path: "lb/pick", may: []string{"lb", "lb/sched", "lb/store", "affinity", "internal/flow"}, pure: true},
 	{path: "lb/relay", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/relay/...", "affinity", "internal/flow"}},
+	{path: "lb/relay/poll"},
+	{path: "lb/relay/pump", may: []string{"internal/flow"}},
 	{path: "lb/relay/capture", may: []string{"lb", "internal/flow"}},
 	{path: "lb/relay/proxyproto"},
 	{path: "lb/health", may: []string{"lb", "lb/store", "sctp/wire"}},

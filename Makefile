@@ -1,0 +1,57 @@
+# Targets that need root ask for it (sudo, else su); nothing else runs as root.
+# Go and make are expected, the rest is installed.
+
+SHELL := /bin/sh
+B := internal/build
+
+# Debian packages. The race detector links C.
+RUN_NEEDS := ca-certificates
+TEST_NEEDS := $(RUN_NEEDS) gcc libc6-dev iproute2
+
+# The whole suite stays below this for ever; a package may take PACKAGE_TIME.
+SUITE_TIME := 25m
+PACKAGE_TIME := 10m
+
+FUZZ_TIME := 1m
+PKG := ./...
+
+.PHONY: all build test soak perf bench fuzz lint demo clean
+
+all: build
+
+build:
+	CGO_ENABLED=0 go build -o baton ./cmd/baton
+
+# The whole suite: race detector, root, hosts in network namespaces.
+test:
+	$(B)/setup.sh $(TEST_NEEDS)
+	timeout --foreground $(SUITE_TIME) $(B)/go-test.sh -race -count=1 -timeout $(PACKAGE_TIME) $(PKG)
+
+# The long tests, each behind BATON_SOAK. They measure, so without the race detector.
+soak:
+	$(B)/setup.sh $(TEST_NEEDS)
+	BATON_SOAK=1 $(B)/go-test.sh -v -count=1 -p 1 -run Soak -timeout 2h $(PKG)
+
+bench:
+	$(B)/setup.sh $(TEST_NEEDS)
+	$(B)/go-test.sh -run '^$$' -bench . -benchmem -p 1 -timeout 1h $(PKG)
+
+perf: bench
+
+fuzz:
+	$(B)/fuzz.sh $(FUZZ_TIME)
+
+lint:
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+
+# The whole story on one machine in one minute.
+demo:
+	$(B)/setup.sh $(RUN_NEEDS)
+	$(MAKE) build
+	$(B)/as-root.sh ./baton demo
+
+clean:
+	rm -f baton
+	find . -name '*.test' -type f -delete

@@ -56,6 +56,9 @@ func (r *Record) Key() Key { return r.key }
 // Service is the name of the flow's service.
 func (r *Record) Service() string { return r.service }
 
+// StartedAt is when the flow began.
+func (r *Record) StartedAt() time.Time { return r.startedAt }
+
 // Backend is the backend chosen last, or the zero value.
 func (r *Record) Backend() netip.AddrPort {
 	r.mu.Lock()

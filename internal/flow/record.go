@@ -13,6 +13,9 @@ type Spec struct {
 	Service  string
 	Frontend netip.AddrPort // the address that the client asked for
 	Client   netip.AddrPort
+	// OnEnded, when set, is called once when the flow ends, on whatever path,
+	// by the goroutine of that path: it must not block.
+	OnEnded func()
 
 	// Adopted flows only: what an earlier process knew.
 	ID        ID        // 0 = a new one
@@ -31,6 +34,7 @@ type Record struct {
 	key       Key
 	service   string
 	startedAt time.Time
+	onEnded   func()
 
 	mu           sync.Mutex // guards what follows
 	load         *Load

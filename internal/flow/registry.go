@@ -69,7 +69,7 @@ func (r *Registry) Open(s Spec) *Record {
 	}
 	rec := &Record{
 		registry: r, id: s.ID, mode: s.Mode, service: s.Service, startedAt: s.StartedAt,
-		key: NewKey(s.Proto, s.Client, s.Frontend), state: Dialing, base: s.Counters,
+		key: NewKey(s.Proto, s.Client, s.Frontend), state: Dialing, base: s.Counters, onEnded: s.OnEnded,
 	}
 	sh := r.shard(s.ID)
 	sh.mu.Lock()
@@ -109,6 +109,9 @@ func (r *Registry) finish(rec *Record, by By, reason Reason) {
 
 	if load != nil {
 		r.loads.closed(load)
+	}
+	if rec.onEnded != nil {
+		rec.onEnded()
 	}
 	r.ended.add(v)
 	if r.onEnded != nil {

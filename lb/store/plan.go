@@ -1,0 +1,87 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/baton-lb/baton/lb"
+)
+
+// plan is what one writer wants to change, checked against the snapshot it
+// starts from and against itself. Nothing is built before all of it is right.
+type plan struct {
+	source string
+	from   *Snapshot
+	faults []error
+
+	puts    []*lb.Service // new or different
+	removes []*Service
+	touched map[string]int            // by service: its place in the list, removed ones -1
+	claims  map[lb.FrontendKey]string // by frontend of puts: the service
+}
+
+func (s *Store) plan(source string, size int) *plan {
+	return &plan{source: source, from: s.Snapshot(), touched: make(map[string]int, min(size, 64))}
+}
+
+func (p *plan) fault(at int, service string, err error) {
+	p.faults = append(p.faults, &ServiceError{at, service, err})
+}
+
+// put plans to add or update svc, number at of the source's list, unless it is
+// there already, and valid because it is.
+func (p *plan) put(at int, svc *lb.Service) {
+	old, exists := p.from.Service(svc.Name)
+	if exists && old.Source != p.source {
+		p.fault(at, svc.Name, &lb.FieldError{
+			Field: "name", Problem: fmt.Sprintf("source %q has a service called like this already", old.Source),
+		})
+		return
+	}
+	if exists && equal(&old.Service, svc) {
+		return
+	}
+	if err := svc.Validate(); err != nil {
+		eachFault(err, func(err error) { p.fault(at, svc.Name, err) })
+		return
+	}
+	p.puts = append(p.puts, svc)
+	p.touched[svc.Name] = at
+}
+
+// remove plans to delete svc if it is the source's.
+func (p *plan) remove(svc *Service) {
+	if svc.Source != p.source {
+		return
+	}
+	p.removes = append(p.removes, svc)
+	p.touched[svc.Name] = -1
+}
+
+func (p *plan) empty() bool { return len(p.puts) == 0 && len(p.removes) == 0 }
+
+// check finds frontends that two services want: of puts among themselves, or of
+// one of them and a service that the plan leaves alone. A frontend may move from
+// one touched service to another.
+func (p *plan) check() error {
+	p.claims = make(map[lb.FrontendKey]string, len(p.puts))
+	for _, svc := range p.puts {
+		for i := range svc.Frontends {
+			k := svc.Frontends[i].FrontendKey
+			owner, taken := p.claims[k]
+			if fe, ok := p.from.frontends.get(hashKey(k), k); ok && !taken {
+				_, moves := p.touched[fe.Service.Name]
+				owner, taken = fe.Service.Name, !moves
+			}
+			if taken {
+				p.fault(p.touched[svc.Name], svc.Name, &lb.FieldError{
+					Field:   fmt.Sprintf("frontends[%d]", i),
+					Problem: fmt.Sprintf("%s belongs to service %q", k, owner),
+				})
+				continue
+			}
+			p.claims[k] = svc.Name
+		}
+	}
+	return errors.Join(p.faults...)
+}

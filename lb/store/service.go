@@ -1,0 +1,60 @@
+package store
+
+import (
+	"net/netip"
+
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/sched"
+)
+
+// Service is a published service. It never changes: an update, a probe's
+// verdict or a drain publishes another one under the same name.
+type Service struct {
+	lb.Service
+
+	Source   string // name of the Source it came from
+	Revision uint64 // of the first snapshot that has it like this
+
+	// Pool has one entry for each address in Backends: for one that is listed
+	// more than once, the entry that can do most (see better).
+	Pool        []*sched.Backend
+	FrontendSet []*Frontend // as in Frontends
+
+	index index
+}
+
+func (s *Service) key() string { return s.Name }
+
+// Backend finds a backend of the pool by its address. It does not allocate.
+func (s *Service) Backend(a netip.AddrPort) (*sched.Backend, bool) {
+	if s == nil {
+		return nil, false
+	}
+	return s.index.find(s.Pool, a)
+}
+
+// Frontend is one frontend of a published service. It never changes: a change
+// of anything in its service makes another one.
+type Frontend struct {
+	*lb.Frontend // in Service.Frontends
+
+	Service *Service
+	// Scheduler chooses among the backends of the frontend's subset; frontends
+	// with the same subset share it.
+	Scheduler *sched.Scheduler
+}
+
+func (f *Frontend) key() lb.FrontendKey { return f.FrontendKey }
+
+// scheduler returns the scheduler of a subset, or nil.
+func (s *Service) scheduler(subset lb.Subset) *sched.Scheduler {
+	if s == nil {
+		return nil
+	}
+	for _, fe := range s.FrontendSet {
+		if fe.Subset == subset {
+			return fe.Scheduler
+		}
+	}
+	return nil
+}

@@ -9,7 +9,7 @@
 set -eu
 [ "$(id -u)" != 0 ] || exec "$@"
 
-set -- env "PATH=$PATH" "$@"
+set -- env "PATH=$PATH:/usr/sbin:/sbin" "$@"
 if command -v go >/dev/null; then
 	set -- env "GOMODCACHE=$(go env GOMODCACHE)" "GOPROXY=$(go env GOPROXY)" "GOFLAGS=$(go env GOFLAGS)" "$@"
 fi

@@ -3,6 +3,7 @@ package testnet
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -31,6 +32,21 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.wait = sync.OnceValue(c.Cmd.Wait)
 	h.t.Cleanup(c.kill)
+	return c
+}
+
+// TestProcess prepares the test program itself to run inside the host, reduced to
+// the named test and told so by the variables ("KEY=value") in its environment. It
+// is for code that makes sockets on goroutines of its own, where [Host.Do] does
+// not reach: the named test runs that code, and returns at once without them.
+func (h *Host) TestProcess(ctx context.Context, test string, env ...string) *Cmd {
+	h.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		h.t.Fatalf("host %s: find the test program: %v", h.name, err)
+	}
+	c := h.Command(ctx, self, "-test.run=^"+test+"$", "-test.count=1")
+	c.Env = append(os.Environ(), env...)
 	return c
 }
 

@@ -63,3 +63,21 @@ func TestCommandEndsWithTheTest(t *testing.T) {
 		t.Errorf("Wait says %v, then %v; want one error twice", first, second)
 	}
 }
+
+const insideEnv = "TESTNET_INSIDE"
+
+func TestTestProcess(t *testing.T) {
+	if want := os.Getenv(insideEnv); want != "" {
+		seen := make(chan string)
+		go func() { seen <- current(t) }()
+		if got := <-seen; got != want {
+			t.Errorf("a goroutine runs in %s, want %s", got, want)
+		}
+		return
+	}
+	h := New(t).Host("a")
+	out, err := h.TestProcess(t.Context(), t.Name(), insideEnv+"="+inode(t, h)).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}

@@ -41,7 +41,13 @@ func (b *Backend) flows() int64 {
 	return b.Load.Flows()
 }
 
-// lighter reports whether b has fewer open flows than c for its weight.
-func (b *Backend) lighter(c *Backend) bool {
-	return b.flows()*int64(c.Weight) < c.flows()*int64(b.Weight)
-}
+func (b *Backend) level() level { return level{b.flows(), int64(b.Weight)} }
+
+// level is how many open flows a backend has for its weight.
+type level struct{ flows, weight int64 }
+
+// below reports whether l is the lower load.
+func (l level) below(m level) bool { return l.flows*m.weight < m.flows*l.weight }
+
+// equals reports whether both are the same load.
+func (l level) equals(m level) bool { return l.flows*m.weight == m.flows*l.weight }

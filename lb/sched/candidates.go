@@ -45,18 +45,18 @@ func ruleFor(backends []*Backend) (rule, int) {
 // filter is what keeps a candidate from taking one flow.
 type filter struct {
 	tried   []*Backend
-	limited bool     // some candidate has a limit
-	level   *Backend // not nil: only those as loaded as this one
+	limited bool  // some candidate has a limit
+	level   level // only those as loaded as this; the zero value = all
 }
 
 // free reports whether it keeps nobody from it.
-func (f filter) free() bool { return !f.limited && len(f.tried) == 0 && f.level == nil }
+func (f filter) free() bool { return !f.limited && len(f.tried) == 0 && f.level.weight == 0 }
 
 func (f filter) allows(b *Backend) bool {
 	if f.limited && b.Full() || wasTried(b, f.tried) {
 		return false
 	}
-	return f.level == nil || !b.lighter(f.level) && !f.level.lighter(b)
+	return f.level.weight == 0 || b.level().equals(f.level)
 }
 
 // wasTried looks b up by address: what was tried may be of an older snapshot.

@@ -4,24 +4,25 @@ package sched
 // are equally loaded take turns.
 func (t *tier) leastLoaded(f filter) *Backend {
 	var best *Backend
+	var lowest level
 	ties := 0
 	for _, b := range t.backends {
 		if !f.allows(b) {
 			continue
 		}
-		switch {
-		case best == nil || b.lighter(best):
-			best, ties = b, 1
-		case !best.lighter(b):
+		switch l := b.level(); {
+		case best == nil || l.below(lowest):
+			best, lowest, ties = b, l, 1
+		case l.equals(lowest):
 			ties++
 		}
 	}
 	if ties < 2 {
 		return best
 	}
-	f.level = best
-	if b := t.rotation.next(t, f); b != nil {
+	f.level = lowest
+	if b := t.rotation.among(t, f, ties); b != nil {
 		return b
 	}
-	return best // others took flows or lost them meanwhile
+	return best // loads have changed meanwhile
 }

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 )
 
@@ -38,26 +39,24 @@ func sortByHash(backends []*Backend) {
 	})
 }
 
-// maglev looks the client up (Eisenbud and others, NSDI 2016, section 3.4). From
-// a backend that cannot take the flow it goes on through the table.
+// lookups is how often a client that met a full or tried backend is looked up
+// again, hashed once more, before all backends are looked at. The entries beside
+// its own will not do: permutations that resemble each other lie beside each
+// other, and few backends would get what one leaves.
+const lookups = 4
+
+// maglev looks the client up (Eisenbud and others, NSDI 2016, section 3.4).
 func (t *tier) maglev(client uint64, f filter) *Backend {
 	if len(t.table) == 0 {
 		return t.rendezvous(client, f)
 	}
-	at := int(scale(client, uint64(len(t.table))))
-	for _, part := range [2][]uint16{t.table[at:], t.table[:at]} {
-		for _, i := range part {
-			if b := t.backends[i]; f.allows(b) {
-				return b
-			}
-		}
-	}
-	for _, b := range t.backends { // one whose weight gave it no entry
+	for key, i := client, 0; i < lookups; key, i = mix(key+golden), i+1 {
+		b := t.backends[t.table[scale(key, uint64(len(t.table)))]]
 		if f.allows(b) {
 			return b
 		}
 	}
-	return nil
+	return t.rendezvous(client, f)
 }
 
 // hasTableOf reports whether the table of t is the one that u would get.
@@ -68,28 +67,26 @@ func (t *tier) hasTableOf(u *tier, size int) bool {
 // filler fills a table on behalf of one backend.
 type filler struct {
 	at, skip int    // the next entry it asks for, and the way to the one after
-	gained   uint64 // towards its next turn
+	gained   uint32 // towards the price of its next turn
 }
 
 // makeTable fills a table: in turns by weight every backend takes the next free
-// entry of its own permutation of the table.
-func makeTable(backends []*Backend, size int) []uint16 {
+// entry of its own permutation of the table. backends[i] hashes to hashes[i].
+func makeTable(backends []*Backend, hashes []uint64, size int) []uint16 {
 	table, taken := make([]uint16, size), make([]bool, size)
-	fillers, total := make([]filler, len(backends)), uint64(0)
-	for i, b := range backends {
-		h := hashAddrPort(b.Address)
-		fillers[i].at = int(scale(h, uint64(size)))
-		fillers[i].skip = 1 + int(scale(mix(h+golden), uint64(size-1)))
-		total += uint64(b.Weight)
-	}
-	for i := range fillers {
-		fillers[i].gained = total / 2 // shares are rounded to the nearest
+	fillers, price := make([]filler, len(backends)), priceOf(backends)
+	for i, h := range hashes {
+		fillers[i] = filler{
+			at:     int(scale(h, uint64(size))),
+			skip:   1 + int(scale(mix(h+golden), uint64(size-1))),
+			gained: price / 2, // shares are rounded to the nearest
+		}
 	}
 	for filled := 0; ; {
 		for i := range fillers {
 			p := &fillers[i]
-			p.gained += uint64(backends[i].Weight) * uint64(len(backends))
-			for ; p.gained >= total; p.gained -= total {
+			p.gained += uint32(backends[i].Weight)
+			for ; p.gained >= price; p.gained -= price {
 				p.take(table, taken, uint16(i))
 				if filled++; filled == size {
 					return table
@@ -97,6 +94,17 @@ func makeTable(backends []*Backend, size int) []uint16 {
 			}
 		}
 	}
+}
+
+// priceOf is what a turn costs: about the mean weight, so that a round is about
+// a turn for each, but a power of two, so that the others' turns hardly ever
+// change their order when one backend comes or goes.
+func priceOf(backends []*Backend) uint32 {
+	total := 0
+	for _, b := range backends {
+		total += int(b.Weight)
+	}
+	return 1 << bits.Len(uint((total-1)/len(backends)))
 }
 
 // take takes the next free entry. There must be one.

@@ -17,7 +17,7 @@ func (t *tier) bestOfTwo(f filter, s *Scheduler) *Backend {
 	if len(t.backends) == 1 {
 		return first
 	}
-	if second := t.backends[t.drawOther(i, s)]; second.lighter(first) && f.allows(second) {
+	if second := t.backends[t.drawOther(i, s)]; second.level().below(first.level()) && f.allows(second) {
 		return second
 	}
 	return first

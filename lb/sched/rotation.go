@@ -47,6 +47,14 @@ func (r *rotation) next(t *tier, f filter) *Backend {
 	return r.instead(t, f)
 }
 
+// among is next when n of the tier are known to be able to take the flow.
+func (r *rotation) among(t *tier, f filter, n int) *Backend {
+	if t.weights != nil || n == len(t.backends) {
+		return r.next(t, f)
+	}
+	return r.instead(t, f)
+}
+
 // turn takes the next turn of n.
 func turn(cursor *atomic.Uint32, n int) int {
 	for {

@@ -41,7 +41,7 @@ type tier struct {
 
 	rotation *rotation // round-robin, least-connections
 	sums     []uint64  // random with weights: of the weights up to and with each
-	hashes   []uint64  // source-hash
+	hashes   []uint64  // source-hash, Maglev
 	table    []uint16  // Maglev
 }
 
@@ -109,14 +109,14 @@ func (t *tier) prepare(a lb.Algorithm, previous *Scheduler) {
 }
 
 func (t *tier) prepareMaglev(before *tier) {
+	t.hashes = hashesOf(t.backends)
 	size := tableSize(t.listed)
 	switch {
 	case size == 0:
-		t.hashes = hashesOf(t.backends)
 	case before.hasTableOf(t, size):
 		t.table = before.table
 	default:
-		t.table = makeTable(t.backends, size)
+		t.table = makeTable(t.backends, t.hashes, size)
 	}
 }
 

@@ -27,9 +27,9 @@ var table = []row{
 	{path: "lb/relay/pump", may: []string{"internal/flow"}},
 	{path: "lb/relay/capture", may: []string{"lb", "internal/flow"}},
 	{path: "lb/relay/proxyproto"},
-	{path: "lb/health", may: []string{"lb", "lb/store", "sctp/wire"}},
-	{path: "lb/source/file", may: []string{"lb", "lb/store"}},
-	{path: "lb/source/kube", may: []string{"lb", "lb/store"}},
+	{path: "lb/health", may: []string{"lb", "lb/store", "sctp/wire", "internal/flow"}},
+	{path: "lb/source/file", may: []string{"lb", "lb/store", "internal/flow"}},
+	{path: "lb/source/kube", may: []string{"lb", "lb/store", "internal/flow"}},
 
 	{path: "affinity", may: []string{"internal/flow"}, pure: true},
 
@@ -44,6 +44,7 @@ var table = []row{
 	{path: "sctp/wire", pure: true},
 
 	{path: "internal/admin", may: []string{"..."}, not: []string{"cmd/...", "offload/bpf", "lb/source/..."}},
+	{path: "internal/admin/client", may: []string{"internal/admin", "internal/flow"}},
 	{path: "internal/arch"},
 	{path: "internal/testnet"},
 

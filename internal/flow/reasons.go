@@ -125,6 +125,7 @@ const (
 	DropNoFrontend    Drop = "no-frontend"      // the frontend went while the client connected
 	DropBackendsFull  Drop = "backends-full"    // every backend is at maxConnections
 	DropNoDescriptors Drop = "no-descriptors"   // EMFILE, ENFILE
+	DropNoPorts       Drop = "no-ports"         // every source port towards the backend is in use
 	DropNoMemory      Drop = "no-memory"        // ENOMEM, ENOBUFS
 	DropProxyHeader   Drop = "bad-proxy-header" // acceptProxy: no header in time, or a wrong one
 	DropShutdown      Drop = "shutdown"         // accepted while stopping
@@ -134,7 +135,7 @@ const (
 // Drops lists every Drop.
 var Drops = []Drop{
 	DropDenied, DropLimit, DropLimitClient, DropLimitRate, DropNoBackend, DropNoFrontend, DropBackendsFull,
-	DropNoDescriptors, DropNoMemory, DropProxyHeader, DropShutdown, DropEvents,
+	DropNoDescriptors, DropNoPorts, DropNoMemory, DropProxyHeader, DropShutdown, DropEvents,
 }
 
 // DialFailure is why one attempt to reach a backend failed.

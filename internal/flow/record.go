@@ -13,9 +13,6 @@ type Spec struct {
 	Service  string
 	Frontend netip.AddrPort // the address that the client asked for
 	Client   netip.AddrPort
-	// OnEnded, when set, is called once when the flow ends, on whatever path,
-	// by the goroutine of that path: it must not block.
-	OnEnded func()
 
 	// Adopted flows only: what an earlier process knew.
 	ID        ID        // 0 = a new one
@@ -34,7 +31,6 @@ type Record struct {
 	key       Key
 	service   string
 	startedAt time.Time
-	onEnded   func()
 
 	mu           sync.Mutex // guards what follows
 	load         *Load
@@ -49,6 +45,7 @@ type Record struct {
 	endedBy      By
 	reason       Reason
 	notOffloaded NotOffloaded
+	whenEnded    func()
 }
 
 // ID is the flow's name.
@@ -172,6 +169,14 @@ func (r *Record) End(by By, reason Reason) bool {
 	}
 	path.End(by, reason)
 	return true
+}
+
+// WhenEnded has f called once when the flow ends, on whatever path, by the
+// goroutine of that path: it must not block. The flow must not have ended yet.
+func (r *Record) WhenEnded(f func()) {
+	r.mu.Lock()
+	r.whenEnded = f
+	r.mu.Unlock()
 }
 
 // Finish closes the record: the flow has ended, the counters are final. Only

@@ -69,7 +69,7 @@ func (r *Registry) Open(s Spec) *Record {
 	}
 	rec := &Record{
 		registry: r, id: s.ID, mode: s.Mode, service: s.Service, startedAt: s.StartedAt,
-		key: NewKey(s.Proto, s.Client, s.Frontend), state: Dialing, base: s.Counters, onEnded: s.OnEnded,
+		key: NewKey(s.Proto, s.Client, s.Frontend), state: Dialing, base: s.Counters,
 	}
 	sh := r.shard(s.ID)
 	sh.mu.Lock()
@@ -97,7 +97,7 @@ func (r *Registry) finish(rec *Record, by By, reason Reason) {
 	}
 	rec.state, rec.endedBy, rec.reason, rec.endedAt = Ended, by, reason, r.now()
 	rec.base, rec.path = rec.countersLocked(), nil
-	load := rec.load
+	load, whenEnded := rec.load, rec.whenEnded
 	rec.load = nil
 	v := rec.viewLocked(true)
 	rec.mu.Unlock()
@@ -110,8 +110,8 @@ func (r *Registry) finish(rec *Record, by By, reason Reason) {
 	if load != nil {
 		r.loads.closed(load)
 	}
-	if rec.onEnded != nil {
-		rec.onEnded()
+	if whenEnded != nil {
+		whenEnded()
 	}
 	r.ended.add(v)
 	if r.onEnded != nil {

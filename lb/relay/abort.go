@@ -1,0 +1,89 @@
+package relay
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/flow"
+)
+
+// A reset throws away what its sender has not sent yet. So when one leg breaks,
+// the bytes that it had sent before are delivered to the other leg first, and
+// only when that peer has acknowledged them all does it get its reset.
+
+// Waiting for the last acknowledgement.
+const (
+	firstLinger = time.Millisecond
+	maxLinger   = 64 * time.Millisecond
+)
+
+// breaks notes that a leg has failed, and begins to pass that on.
+func (f *tcpFlow) breaks(l *leg, err error) {
+	if f.phase == phaseAborting {
+		if l != f.broken {
+			f.abort(f.endedBy, f.reason) // both are broken: there is nobody left to tell
+		}
+		return
+	}
+	f.phase = phaseAborting
+	f.broken, f.endedBy, f.reason = l, l.by, endReason(err)
+	f.changed = f.w.loop.Nano()
+	in, out := &f.toBackend, &f.toClient
+	if l == &f.back {
+		in, out = out, in
+	}
+	out.Drop(f.w.kit) // nobody will read these
+	in.Abortive = true
+	in.Readable, in.Ended = true, true
+	f.runSoon()
+}
+
+// linger waits until the leg that is whole has everything, then resets it.
+func (f *tcpFlow) linger() {
+	in, other := &f.toBackend, &f.back
+	if f.broken == &f.back {
+		in, other = &f.toClient, &f.front
+	}
+	unsent := 1
+	if in.Done() {
+		unsent = unacknowledged(other.fd)
+	}
+	if unsent == 0 || time.Duration(f.w.loop.Nano()-f.changed) >= f.fe.Service.Timeouts.HalfClosed {
+		f.abort(f.endedBy, f.reason)
+		return
+	}
+	f.lingered = min(max(firstLinger, 2*f.lingered), maxLinger)
+	f.w.loop.Arm(&f.timer, f.lingered)
+}
+
+// unacknowledged is how many bytes a peer has not acknowledged yet.
+func unacknowledged(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// abort ends the flow now, with a reset to both sides.
+func (f *tcpFlow) abort(by flow.By, why flow.Reason) {
+	if f.phase == phaseClosed {
+		return
+	}
+	if f.stopped { // the descriptors are an Offloader's now: Resume will see to it
+		f.pending, f.endedBy, f.reason = true, by, why
+		return
+	}
+	for _, l := range []*leg{&f.front, &f.back} {
+		if l.fd >= 0 {
+			setLingerReset(l.fd)
+		}
+	}
+	f.close(by, why)
+}
+
+// setLingerReset makes close(2) send a reset.
+func setLingerReset(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+}

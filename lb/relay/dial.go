@@ -1,0 +1,179 @@
+package relay
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/pick"
+	"github.com/baton-lb/baton/lb/relay/poll"
+	"github.com/baton-lb/baton/lb/sched"
+)
+
+// dialNext chooses a backend that this flow has not tried and begins to connect
+// to it. When there is none left, the client gets a reset.
+func (f *tcpFlow) dialNext() {
+	f.phase = phaseDialing
+	for f.phase == phaseDialing {
+		choice, err := f.choose()
+		if err != nil {
+			f.noChoice(err)
+			return
+		}
+		f.tried = append(f.tried, choice.Backend)
+		if f.dial(choice.Backend) {
+			return
+		}
+	}
+}
+
+// choose picks a backend and commits to it.
+func (f *tcpFlow) choose() (pick.Choice, error) {
+	// Somebody else may take the last place of a backend between picking and
+	// committing; each time that happens another pick is made.
+	for {
+		fe, ok := f.w.r.frontend(f.local)
+		if !ok {
+			return pick.Choice{}, sched.ErrNoBackend
+		}
+		f.fe = fe // the newest: a backend that has just gone is not chosen
+		c, err := f.w.r.picker.Pick(pick.Request{
+			Frontend: f.fe, Client: f.client, Now: f.w.loop.Now(), Tried: f.tried,
+		})
+		if err != nil {
+			return c, err
+		}
+		if f.w.r.picker.Commit(f.rec, f.fe, c, f.w.loop.Now()) {
+			return c, nil
+		}
+	}
+}
+
+func (f *tcpFlow) noChoice(err error) {
+	switch {
+	case errors.Is(err, sched.ErrAllTried):
+		f.refuse(flow.ByBackend, flow.ReasonDialFailed, "")
+	case errors.Is(err, sched.ErrBackendsFull):
+		f.refuse(flow.ByBaton, flow.ReasonLimit, flow.DropBackendsFull)
+	default:
+		f.refuse(flow.ByBaton, flow.ReasonNoBackend, flow.DropNoBackend)
+	}
+}
+
+// dial begins to connect to one backend, and reports false when that failed at
+// once and the next backend should be tried.
+func (f *tcpFlow) dial(b *sched.Backend) bool {
+	f.dialTry = 0
+	var why flow.NotOffloaded
+	f.lease, why = f.w.r.offloader.Prepare(f.rec.Key(), b.Address, f.fe.Service.Offload)
+	if f.lease == nil {
+		f.rec.NotOffloaded(why)
+	}
+	fd, err := f.connect(b)
+	if err != nil {
+		return !f.dialFailed(dialFailure(err))
+	}
+	f.mu.Lock()
+	f.back.fd = fd
+	f.mu.Unlock()
+	f.toBackend.Dst, f.toClient.Src = fd, fd
+	f.toBackend.Writable, f.toClient.Readable = false, false
+	f.toClient.Ended = false
+	f.dialStart = f.w.loop.Nano()
+	f.w.loop.Arm(&f.timer, f.fe.Service.Timeouts.Connect)
+	if err := f.w.loop.Add(fd, &f.back); err != nil {
+		return !f.dialFailed(flow.DialNoResources)
+	}
+	return true
+}
+
+// connect tries local addresses and ports until one is free towards b.
+func (f *tcpFlow) connect(b *sched.Backend) (int, error) {
+	r := f.w.r
+	params := DialParams{KeepAlive: r.keepAlive, UserTimeout: r.userTimeout}
+	for ; ; f.dialTry++ {
+		if f.lease != nil {
+			params.Local = f.lease.Local()
+		} else {
+			params.Local = r.sources.local(b.Address.Addr(), f.dialTry)
+		}
+		fd, err := dialTCP(params, b.Address)
+		if err == nil || dialFailure(err) != flow.DialNoPorts {
+			return fd, err
+		}
+		if f.lease != nil && !f.lease.Next() || f.dialTry+1 >= r.sources.tries(b.Address.Addr()) {
+			return fd, err
+		}
+	}
+}
+
+// readyWhileDialing sorts what happens before the backend has answered.
+func (f *tcpFlow) readyWhileDialing(l *leg, ev poll.Events) {
+	if l == &f.front {
+		if ev&(poll.Err|poll.Hup) != 0 {
+			f.abort(flow.ByClient, flow.ReasonReset) // a client that only half-closed has no Hup
+		}
+		return
+	}
+	if ev&(poll.Out|poll.Err|poll.Hup) == 0 {
+		return
+	}
+	errno, err := unix.GetsockoptInt(f.back.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	switch {
+	case err != nil:
+		f.retry(flow.DialLocal)
+	case errno != 0:
+		f.retry(dialFailure(unix.Errno(errno)))
+	default:
+		f.connected()
+	}
+}
+
+func (f *tcpFlow) connected() {
+	f.w.r.observeDial(time.Duration(f.w.loop.Nano() - f.dialStart))
+	if err := f.sendHeader(); err != nil {
+		f.retry(dialFailure(err))
+		return
+	}
+	f.established()
+}
+
+func (f *tcpFlow) dialTimedOut() { f.retry(flow.DialTimeout) }
+
+// retry goes on to the next backend after a failure.
+func (f *tcpFlow) retry(why flow.DialFailure) {
+	if f.dialFailed(why) {
+		f.dialNext()
+	}
+}
+
+// dialFailed gives up on the backend being dialled, and reports whether another
+// may be tried. This host's own troubles are no backend's fault and no other
+// backend would cure them.
+func (f *tcpFlow) dialFailed(why flow.DialFailure) (next bool) {
+	f.mu.Lock()
+	fd := f.back.fd
+	f.back.fd = -1
+	f.mu.Unlock()
+	if fd >= 0 {
+		f.w.loop.Forget(fd)
+		unix.Close(fd)
+	}
+	f.w.loop.Disarm(&f.timer)
+	if f.lease != nil {
+		f.lease.Release(flow.ReasonDialFailed)
+		f.lease = nil
+	}
+	f.rec.DialFailed(why)
+	if !why.Local() {
+		return true
+	}
+	drop := flow.DropNoPorts
+	if why != flow.DialNoPorts {
+		drop = flow.DropNoDescriptors
+	}
+	f.refuse(flow.ByBaton, flow.ReasonLocalResources, drop)
+	return false
+}

@@ -1,0 +1,160 @@
+package relay
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// KeepAlive is when TCP asks whether a silent peer is still there. The zero
+// value is DefaultKeepAlive; times are rounded up to seconds.
+type KeepAlive struct {
+	Off      bool
+	Idle     time.Duration // silence before the first probe
+	Interval time.Duration // between probes
+	Count    int           // unanswered probes that end the connection
+}
+
+// DefaultKeepAlive finds a vanished peer after two minutes.
+var DefaultKeepAlive = KeepAlive{Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
+
+func (k KeepAlive) orDefault() KeepAlive {
+	if k == (KeepAlive{}) {
+		return DefaultKeepAlive
+	}
+	return k
+}
+
+// DialParams is how one connection to a backend is made. MPTCP is always off: a
+// live flow could not be handed to the kernel with it.
+type DialParams struct {
+	Local       netip.AddrPort // zero address = the kernel's choice; port 0 = the kernel's choice
+	Transparent bool           // Local is not an address of this host (IP_TRANSPARENT)
+	Mark        uint32         // SO_MARK; 0 = none
+	MSS         int            // largest segment, bytes; 0 = the kernel's choice
+	KeepAlive   KeepAlive
+	UserTimeout time.Duration // how long sent data may stay unacknowledged; 0 = the kernel's choice
+}
+
+// dialTCP starts a connection. It is in progress, or complete, when err is nil.
+// Errors are bare errnos.
+func dialTCP(p DialParams, to netip.AddrPort) (fd int, err error) {
+	fd, err = unix.Socket(family(to.Addr()), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	if err != nil {
+		return -1, err
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(fd)
+			fd = -1
+		}
+	}()
+	if err := p.apply(fd, to.Addr()); err != nil {
+		return fd, err
+	}
+	if err := unix.Connect(fd, sockaddr(to)); err != nil && err != unix.EINPROGRESS {
+		return fd, err
+	}
+	return fd, nil
+}
+
+func (p DialParams) apply(fd int, to netip.Addr) error {
+	if err := setTCPOptions(fd, p.KeepAlive, p.UserTimeout); err != nil {
+		return err
+	}
+	// Ports of connections in TIME_WAIT can then be bound again.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return err
+	}
+	if p.Mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
+			return err
+		}
+	}
+	if p.MSS != 0 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, p.MSS); err != nil {
+			return err
+		}
+	}
+	return p.bind(fd, to)
+}
+
+func (p DialParams) bind(fd int, to netip.Addr) error {
+	if !p.Local.Addr().IsValid() && p.Local.Port() == 0 {
+		return nil
+	}
+	local := p.Local
+	if !local.Addr().IsValid() {
+		local = netip.AddrPortFrom(unspecified(to), local.Port())
+	}
+	if p.Transparent {
+		if err := setTransparent(fd, to); err != nil {
+			return err
+		}
+	}
+	if local.Port() == 0 {
+		// The port is chosen by connect(2), where the kernel knows the other end
+		// and can use one port towards many backends.
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
+			return err
+		}
+	}
+	return unix.Bind(fd, sockaddr(local))
+}
+
+func setTransparent(fd int, a netip.Addr) error {
+	if a.Is4() {
+		return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1)
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1)
+}
+
+// setTCPOptions prepares a socket of either leg. Sockets accepted from a
+// listener inherit all of these from it.
+func setTCPOptions(fd int, k KeepAlive, userTimeout time.Duration) error {
+	type option struct{ level, name, value int }
+	options := []option{{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}}
+	if k.Off {
+		options = append(options, option{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0})
+	} else {
+		options = append(options,
+			option{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			option{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(k.Idle)},
+			option{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(k.Interval)},
+			option{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, k.Count})
+	}
+	if userTimeout > 0 {
+		options = append(options, option{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds())})
+	}
+	for _, o := range options {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return fmt.Errorf("set option %d/%d to %d: %w", o.level, o.name, o.value, err)
+		}
+	}
+	return nil
+}
+
+func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+func unspecified(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}

@@ -1,0 +1,29 @@
+// Package relay owns the userspace data path for TCP: it takes connections at
+// frontends, dials a backend for each, moves the bytes, and ends both sides in
+// the way that one of them ended. It declares what it needs of others: who
+// brings connections here (Capturer) and who may take a flow over (Offloader).
+//
+// Connections live on a few event loops (lb/relay/poll), each on the one that
+// accepted it or the least loaded one: a flow's state is touched by that loop
+// only and needs no lock. Descriptors are raw; Go's own poller does not know
+// them.
+//
+//	accept.go    a client connects: which frontend, may it, is there room
+//	header.go    acceptProxy: who the client really is
+//	dial.go      choosing a backend, reaching it, trying the next one
+//	flow.go      one connection pair, its timers and its end
+//	abort.go     passing a reset on, after the bytes before it
+//	listen.go    listeners follow the store's frontends
+//	removed.go   flows of backends that have gone
+//	offload.go   the seam to the kernel paths
+//
+// It refuses to choose backends (lb/pick), to know configuration files, and to
+// log per connection: flows are records in internal/flow, drops are counted
+// there by reason.
+//
+// Lock order: Relay.mu (control plane), then flow.Registry's locks, then
+// tcpFlow.mu. A loop never waits for Relay.mu.
+//
+// Kernel needs: Linux 4.5 (EPOLLEXCLUSIVE); binding to low ports wants
+// CAP_NET_BIND_SERVICE.
+package relay

@@ -1,0 +1,386 @@
+package relay
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/relay/poll"
+	"github.com/baton-lb/baton/lb/relay/pump"
+	"github.com/baton-lb/baton/lb/sched"
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// phase is where a tcpFlow stands:
+//
+//	header → dialing → open → aborting → closed
+//	            ↓         ↓
+//	          closed    closed
+//
+// A flow that an Offloader has stopped is open with stopped set.
+type phase uint8
+
+const (
+	phaseNew      phase = iota
+	phaseHeader         // acceptProxy: waiting for the PROXY header
+	phaseDialing        // waiting for a backend
+	phaseOpen           // bytes move
+	phaseAborting       // one leg is broken: the other gets what came before, then a reset
+	phaseClosed
+)
+
+// moveBudget is how many bytes one direction may move in one round of its loop.
+const moveBudget = 1 << 20
+
+// tcpFlow is one client connection and its connection to a backend. It belongs
+// to one worker's loop; other goroutines use only what the last group holds.
+type tcpFlow struct {
+	w      *worker
+	fe     *store.Frontend
+	client netip.AddrPort // as believed
+	local  netip.AddrPort // what it connected to
+	asked  netip.AddrPort // what the client connected to, as believed
+	rec    *flow.Record
+
+	front, back leg
+	toBackend   pump.Half
+	toClient    pump.Half
+	phase       phase
+	queued      bool // in the loop's list of things to run soon
+	stopped     bool // an Offloader holds the descriptors
+	seenFirst   [2]bool
+	timer       poll.Timer
+	changed     int64 // when bytes last moved or a side closed, Unix nanoseconds
+
+	// Dialling.
+	tried     []*sched.Backend
+	lease     Lease
+	dialTry   int
+	dialStart int64
+
+	// Aborting.
+	broken   *leg
+	endedBy  flow.By
+	reason   flow.Reason
+	lingered time.Duration
+	pending  bool // an end came while stopped: endedBy and reason say which
+
+	mu       sync.Mutex // guards the descriptors against counters taken elsewhere
+	gone     bool       // the descriptors are closed or given away
+	bytes    [2]atomic.Uint64
+	lastSeen atomic.Int64
+	packets  [2]uint64 // guarded by mu: final counts, once gone
+}
+
+// Indices of the two directions.
+const (
+	toBackend = iota
+	toClient
+)
+
+// leg is one of the two sockets.
+type leg struct {
+	f  *tcpFlow
+	fd int // -1 = none
+	by flow.By
+}
+
+var (
+	_ poll.Handler = (*leg)(nil)
+	_ poll.Runner  = (*tcpFlow)(nil)
+	_ flow.Path    = (*tcpFlow)(nil)
+)
+
+func newTCPFlow(w *worker, fe *store.Frontend, fd int, peer, local netip.AddrPort) *tcpFlow {
+	f := &tcpFlow{w: w, fe: fe, client: peer, local: local, asked: local}
+	f.front = leg{f: f, fd: fd, by: flow.ByClient}
+	f.back = leg{f: f, fd: -1, by: flow.ByBackend}
+	f.timer.Fire = f.onTimer
+	f.toBackend = pump.NewHalf(fd, -1)
+	f.toClient = pump.NewHalf(-1, fd)
+	return f
+}
+
+// begin makes the connection a flow, if its client may have one.
+func (f *tcpFlow) begin() {
+	f.open()
+	if !permitted(f.fe, f.client.Addr()) {
+		f.refuse(flow.ByBaton, flow.ReasonDenied, flow.DropDenied)
+		return
+	}
+	lim := f.w.r.limits.of(f.fe.Service.Name)
+	if why, ok := lim.admit(f.w.loop.Now(), f.client.Addr(), f.fe.Service.Limits); !ok {
+		f.refuse(flow.ByBaton, flow.ReasonLimit, why)
+		return
+	}
+	client := f.client.Addr()
+	f.rec.WhenEnded(func() { lim.leave(client) })
+	f.dialNext()
+}
+
+// open lists the flow.
+func (f *tcpFlow) open() {
+	f.rec = f.w.r.registry.Open(flow.Spec{
+		Proto: flow.TCP, Service: f.fe.Service.Name, Frontend: f.asked, Client: f.client,
+	})
+	f.rec.Attach(flow.PathUserspace, f)
+}
+
+// Ready is called by the loop when a leg can be read or written, or has broken.
+func (l *leg) Ready(ev poll.Events) {
+	f := l.f
+	in, out := &f.toBackend, &f.toClient
+	if l == &f.back {
+		in, out = out, in
+	}
+	if ev&(poll.In|poll.RdHup|poll.Hup|poll.Err) != 0 {
+		in.Readable = true
+	}
+	if ev&(poll.RdHup|poll.Hup|poll.Err) != 0 {
+		in.Ended = true
+	}
+	if ev&(poll.Out|poll.Hup|poll.Err) != 0 {
+		out.Writable = true
+	}
+	switch f.phase {
+	case phaseHeader:
+		f.readHeader()
+	case phaseDialing:
+		f.readyWhileDialing(l, ev)
+	case phaseOpen, phaseAborting:
+		f.move()
+	}
+}
+
+// Run goes on moving after other flows have had their turn.
+func (f *tcpFlow) Run() {
+	f.queued = false
+	if f.phase == phaseOpen || f.phase == phaseAborting {
+		f.move()
+	}
+}
+
+// established begins the relay.
+func (f *tcpFlow) established() {
+	f.phase = phaseOpen
+	f.tried = nil
+	f.changed = f.w.loop.Nano()
+	f.rec.Dialled()
+	if f.lease != nil {
+		f.lease.Offer(pair{f})
+	}
+	f.armIdle()
+	f.move()
+}
+
+// move moves what can be moved, both ways.
+func (f *tcpFlow) move() {
+	if f.stopped {
+		return
+	}
+	f.moveHalf(&f.toBackend, toBackend, &f.front, &f.back)
+	if f.phase == phaseOpen || f.phase == phaseAborting {
+		f.moveHalf(&f.toClient, toClient, &f.back, &f.front)
+	}
+	switch {
+	case f.phase == phaseOpen && f.toBackend.Done() && f.toClient.Done():
+		f.close(f.endedBy, flow.ReasonClosed)
+	case f.phase == phaseAborting:
+		f.linger()
+	}
+}
+
+func (f *tcpFlow) moveHalf(h *pump.Half, dir int, src, dst *leg) {
+	if h.Done() {
+		return
+	}
+	before := h.Moved()
+	st, err := h.Move(f.w.kit, moveBudget)
+	if h.Moved() != before {
+		f.moved(h, dir, src)
+	}
+	switch {
+	case err != nil:
+		f.moveFailed(err, src, dst)
+	case st == pump.More:
+		f.runSoon()
+	case st == pump.Done && f.phase == phaseOpen:
+		f.halfClosed(src)
+	}
+}
+
+func (f *tcpFlow) moveFailed(err error, src, dst *leg) {
+	se := err.(*pump.SideError) // Move returns no other
+	if se.Side == pump.Source {
+		f.breaks(src, se.Err)
+	} else {
+		f.breaks(dst, se.Err)
+	}
+}
+
+// moved counts what a direction has delivered.
+func (f *tcpFlow) moved(h *pump.Half, dir int, src *leg) {
+	now := f.w.loop.Nano()
+	f.changed = now
+	f.lastSeen.Store(now)
+	f.bytes[dir].Store(h.Moved())
+	if !f.seenFirst[dir] {
+		f.seenFirst[dir] = true
+		f.rec.FirstByte(src.by)
+	}
+}
+
+// halfClosed notes that one side has closed its direction and the other has
+// been told so.
+func (f *tcpFlow) halfClosed(src *leg) {
+	if f.endedBy == "" {
+		f.endedBy = src.by // who closed first
+		f.changed = f.w.loop.Nano()
+		f.rec.HalfClosed(src.by)
+		f.armIdle()
+	}
+}
+
+func (f *tcpFlow) runSoon() {
+	if !f.queued {
+		f.queued = true
+		f.w.loop.Soon(f)
+	}
+}
+
+// idleLimit is how long the flow may stand still, and what ends it then.
+func (f *tcpFlow) idleLimit() (time.Duration, flow.Reason) {
+	if f.toBackend.Done() || f.toClient.Done() {
+		return f.fe.Service.Timeouts.HalfClosed, flow.ReasonHalfClosedIdle
+	}
+	return f.fe.Service.Timeouts.Idle, flow.ReasonIdle
+}
+
+func (f *tcpFlow) armIdle() {
+	limit, _ := f.idleLimit()
+	f.w.loop.Arm(&f.timer, limit-time.Duration(f.w.loop.Nano()-f.changed))
+}
+
+// onTimer fires in every phase; what it means depends on that.
+func (f *tcpFlow) onTimer() {
+	switch f.phase {
+	case phaseHeader:
+		f.badHeader()
+	case phaseDialing:
+		f.dialTimedOut()
+	case phaseOpen:
+		f.checkIdle()
+	case phaseAborting:
+		f.move()
+	}
+}
+
+func (f *tcpFlow) checkIdle() {
+	limit, reason := f.idleLimit()
+	if f.stopped || time.Duration(f.w.loop.Nano()-f.changed) < limit {
+		f.armIdle()
+		return
+	}
+	f.abort(flow.ByBaton, reason)
+}
+
+// refuse ends a flow that never got a backend, with a reset.
+func (f *tcpFlow) refuse(by flow.By, why flow.Reason, drop flow.Drop) {
+	if drop != "" {
+		f.w.r.registry.Drop(drop)
+	}
+	f.abort(by, why)
+}
+
+// close ends the flow and whatever it holds. Sockets that have not been marked
+// for a reset close cleanly.
+func (f *tcpFlow) close(by flow.By, why flow.Reason) {
+	if f.phase == phaseClosed {
+		return
+	}
+	f.detach()
+	f.mu.Lock()
+	f.samplePacketsLocked()
+	f.gone = true
+	f.mu.Unlock()
+	f.closeLeg(&f.front)
+	f.closeLeg(&f.back)
+	f.leave()
+	if f.lease != nil {
+		f.lease.Release(why)
+		f.lease = nil
+	}
+	if f.rec != nil {
+		f.rec.Finish(by, why)
+	}
+}
+
+// detach takes the flow out of its loop.
+func (f *tcpFlow) detach() {
+	f.phase = phaseClosed
+	f.w.loop.Disarm(&f.timer)
+	f.toBackend.Drop(f.w.kit)
+	f.toClient.Drop(f.w.kit)
+}
+
+// leave gives back the flow's place in its worker.
+func (f *tcpFlow) leave() {
+	delete(f.w.flows, f)
+	f.w.loop.Load().Add(-1)
+	f.w.r.budget.put(2)
+	f.w.tryResume()
+}
+
+func (f *tcpFlow) closeLeg(l *leg) {
+	if l.fd < 0 {
+		return
+	}
+	f.w.loop.Forget(l.fd)
+	unix.Close(l.fd)
+	l.fd = -1
+}
+
+// End asks for a reset of both sides; it implements flow.Path.
+func (f *tcpFlow) End(by flow.By, why flow.Reason) {
+	f.w.loop.Post(func() { f.abort(by, why) })
+}
+
+// Counters implements flow.Path.
+func (f *tcpFlow) Counters() flow.Counters {
+	c := flow.Counters{
+		BytesToBackend: f.bytes[toBackend].Load(),
+		BytesToClient:  f.bytes[toClient].Load(),
+	}
+	if seen := f.lastSeen.Load(); seen != 0 {
+		c.LastSeen = time.Unix(0, seen)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.samplePacketsLocked()
+	c.PacketsToBackend, c.PacketsToClient = f.packets[toBackend], f.packets[toClient]
+	return c
+}
+
+// samplePacketsLocked asks the kernel how many segments each socket has sent.
+func (f *tcpFlow) samplePacketsLocked() {
+	if f.gone {
+		return
+	}
+	f.packets[toBackend] = segmentsOut(f.back.fd, f.packets[toBackend])
+	f.packets[toClient] = segmentsOut(f.front.fd, f.packets[toClient])
+}
+
+func segmentsOut(fd int, before uint64) uint64 {
+	if fd < 0 {
+		return before
+	}
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return before
+	}
+	return uint64(info.Segs_out)
+}

@@ -1,0 +1,94 @@
+package relay
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
+)
+
+// limits counts what lb.Limits bounds, for one service. It outlives reloads, so
+// that a changed limit meets the connections that are open.
+type limits struct {
+	mu        sync.Mutex // guards what follows
+	open      int
+	perClient map[netip.Addr]int
+	rate      *rate.Limiter
+	perSecond int // what rate was made for
+}
+
+// admit counts one more connection, or says which limit forbids it.
+func (l *limits) admit(now time.Time, client netip.Addr, max lb.Limits) (flow.Drop, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if max.Connections > 0 && l.open >= max.Connections {
+		return flow.DropLimit, false
+	}
+	if max.PerClient > 0 && l.perClient[client] >= max.PerClient {
+		return flow.DropLimitClient, false
+	}
+	if !l.inRateLocked(now, max.NewPerSecond) {
+		return flow.DropLimitRate, false
+	}
+	l.open++
+	if l.perClient == nil {
+		l.perClient = make(map[netip.Addr]int)
+	}
+	l.perClient[client]++
+	return "", true
+}
+
+// inRateLocked allows perSecond new connections in any second, with a burst of
+// as many.
+func (l *limits) inRateLocked(now time.Time, perSecond int) bool {
+	if perSecond == 0 {
+		l.rate, l.perSecond = nil, 0
+		return true
+	}
+	if l.perSecond != perSecond {
+		l.rate, l.perSecond = rate.NewLimiter(rate.Limit(perSecond), perSecond), perSecond
+	}
+	return l.rate.AllowN(now, 1)
+}
+
+// leave counts one connection less.
+func (l *limits) leave(client netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if l.perClient[client]--; l.perClient[client] <= 0 {
+		delete(l.perClient, client)
+	}
+}
+
+// idle reports whether nothing is counted.
+func (l *limits) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open == 0
+}
+
+// limitTable finds the limits of a service by name.
+type limitTable struct{ m sync.Map } // string → *limits
+
+func (t *limitTable) of(service string) *limits {
+	if l, ok := t.m.Load(service); ok {
+		return l.(*limits)
+	}
+	l, _ := t.m.LoadOrStore(service, new(limits))
+	return l.(*limits)
+}
+
+// forget drops the counts of services that are gone, once they are zero.
+func (t *limitTable) forget(known func(service string) bool) {
+	t.m.Range(func(name, l any) bool {
+		if !known(name.(string)) && l.(*limits).idle() {
+			t.m.Delete(name)
+		}
+		return true
+	})
+}

@@ -1,0 +1,170 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/relay/capture"
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// listener is one listening socket, watched by every worker.
+type listener struct {
+	sock *capture.Listener
+	fd   int
+	addr netip.AddrPort
+}
+
+// listeners are the sockets at which the relay listens. Relay.mu guards them.
+type listeners struct {
+	mode      capture.Mode
+	open      map[lb.FrontendKey]*listener
+	byService map[string][]lb.FrontendKey
+}
+
+func (l *listeners) init(mode capture.Mode) {
+	l.mode = mode
+	l.open = make(map[lb.FrontendKey]*listener)
+	l.byService = make(map[string][]lb.FrontendKey)
+}
+
+// programListeners makes the sockets those of the snapshot. A frontend without
+// usable backends has none: the kernel then refuses its clients at once, which
+// no process that has to accept first can do.
+func (r *Relay) programListeners(_ context.Context, c store.Change) []store.Failure {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		return nil
+	}
+	wanted := wantedListeners(c)
+	r.closeListenersLocked(r.listeners.unwanted(c.Services, wanted))
+	var failures []store.Failure
+	var host *capture.Host // read when it is needed
+	for key, service := range wanted {
+		err := r.ensureListenerLocked(key, &host)
+		if err != nil {
+			failures = append(failures, store.Failure{Service: service, Frontend: key, Err: err})
+			continue
+		}
+		r.listeners.note(service, key)
+	}
+	return failures
+}
+
+func (r *Relay) ensureListenerLocked(key lb.FrontendKey, host **capture.Host) (err error) {
+	if r.listeners.open[key] != nil {
+		return nil
+	}
+	if *host == nil {
+		if *host, err = capture.ReadHost(); err != nil {
+			return fmt.Errorf("read this host's addresses: %w", err)
+		}
+	}
+	return r.listenLocked(key, *host)
+}
+
+// wantedListeners lists the frontends of the changed services that take
+// connections, with the name of the service.
+func wantedListeners(c store.Change) map[lb.FrontendKey]string {
+	wanted := make(map[lb.FrontendKey]string)
+	for _, name := range c.Services {
+		s, ok := c.To.Service(name)
+		if !ok || s.Mode != flow.ModeProxy {
+			continue
+		}
+		for _, fe := range s.FrontendSet {
+			if fe.Proto == flow.TCP && fe.Scheduler.Usable() > 0 {
+				wanted[fe.FrontendKey] = name
+			}
+		}
+	}
+	return wanted
+}
+
+// unwanted lists what is open for the changed services and not wanted by any of
+// them, and forgets whose the rest was: programListeners notes that anew.
+func (l *listeners) unwanted(services []string, wanted map[lb.FrontendKey]string) []lb.FrontendKey {
+	var gone []lb.FrontendKey
+	for _, name := range services {
+		for _, key := range l.byService[name] {
+			if _, ok := wanted[key]; !ok {
+				gone = append(gone, key)
+			}
+		}
+		delete(l.byService, name)
+	}
+	return gone
+}
+
+func (l *listeners) note(service string, key lb.FrontendKey) {
+	l.byService[service] = append(l.byService[service], key)
+}
+
+func (r *Relay) listenLocked(key lb.FrontendKey, host *capture.Host) error {
+	mode, err := decide(r.listeners.mode, key.Address.Addr(), host)
+	if err != nil {
+		return err
+	}
+	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode == capture.AnyIP})
+	if err != nil {
+		return err
+	}
+	if err := setTCPOptions(sock.FD(), r.keepAlive, r.userTimeout); err != nil {
+		_ = sock.Close()
+		return fmt.Errorf("prepare the socket at %s: %w", key, err)
+	}
+	l := &listener{sock: sock, fd: sock.FD(), addr: key.Address}
+	r.listeners.open[key] = l
+	for _, w := range r.workers {
+		w.loop.Post(func() { w.addListener(l) })
+	}
+	return nil
+}
+
+// closeListenersLocked closes sockets once no loop watches them any more.
+func (r *Relay) closeListenersLocked(keys []lb.FrontendKey) {
+	if len(keys) == 0 {
+		return
+	}
+	for _, w := range r.workers {
+		_ = w.loop.Call(func() {
+			for _, key := range keys {
+				w.removeListener(r.listeners.open[key])
+			}
+		})
+	}
+	for _, key := range keys {
+		_ = r.listeners.open[key].sock.Close()
+		delete(r.listeners.open, key)
+	}
+}
+
+// stopListening closes every listener, for good.
+func (r *Relay) stopListening() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		return
+	}
+	r.closing = true
+	all := make([]lb.FrontendKey, 0, len(r.listeners.open))
+	for key := range r.listeners.open {
+		all = append(all, key)
+	}
+	r.closeListenersLocked(all)
+	for _, w := range r.workers {
+		_ = w.loop.Call(func() { w.stopping = true })
+	}
+}
+
+// decide is capture.Decide, with the wildcard address bound as it is.
+func decide(m capture.Mode, a netip.Addr, host *capture.Host) (capture.Mode, error) {
+	if a.IsUnspecified() {
+		return capture.Bind, nil
+	}
+	return capture.Decide(m, a, host)
+}

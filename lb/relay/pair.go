@@ -1,0 +1,84 @@
+package relay
+
+import (
+	"github.com/baton-lb/baton/internal/flow"
+)
+
+// pair is a tcpFlow as an Offloader sees it.
+type pair struct{ f *tcpFlow }
+
+var _ Pair = pair{}
+
+func (p pair) Record() *flow.Record { return p.f.rec }
+
+func (p pair) Stop() (s Stopped, ok bool) {
+	f := p.f
+	_ = f.w.loop.Call(func() {
+		if f.phase == phaseOpen && !f.stopped {
+			s, ok = f.stop()
+		}
+	})
+	return s, ok
+}
+
+func (p pair) Resume(toBackend, toClient []byte) {
+	f := p.f
+	_ = f.w.loop.Call(func() {
+		if !f.stopped {
+			return
+		}
+		f.stopped = false
+		if f.pending {
+			f.abort(f.endedBy, f.reason)
+			return
+		}
+		f.toBackend.Resume(toBackend)
+		f.toClient.Resume(toClient)
+		f.move()
+	})
+}
+
+func (p pair) HandedOff(name flow.PathName, path flow.Path) {
+	f := p.f
+	_ = f.w.loop.Call(func() {
+		if f.stopped {
+			f.handedOff(name, path)
+		}
+	})
+}
+
+// stop empties both directions. The sockets stay watched: what they report is
+// remembered, and acted on after Resume.
+func (f *tcpFlow) stop() (Stopped, bool) {
+	toBackend, err := f.toBackend.Stop(f.w.kit)
+	if err == nil {
+		var toClient []byte
+		if toClient, err = f.toClient.Stop(f.w.kit); err == nil {
+			f.stopped = true
+			return Stopped{
+				ClientFD: f.front.fd, BackendFD: f.back.fd,
+				ToBackend: toBackend, ToClient: toClient,
+				ClientEOF: f.toBackend.EOF(), BackendEOF: f.toClient.EOF(),
+			}, true
+		}
+	}
+	// A pipe that cannot be read has lost bytes: an honest reset is all that is left.
+	f.abort(flow.ByBaton, flow.ReasonLocalResources)
+	return Stopped{}, false
+}
+
+// handedOff forgets a flow that somebody else carries from now on.
+func (f *tcpFlow) handedOff(name flow.PathName, path flow.Path) {
+	f.mu.Lock()
+	f.samplePacketsLocked()
+	f.gone = true
+	f.mu.Unlock()
+	f.rec.Attach(name, path)
+	f.w.loop.Remove(f.front.fd)
+	f.w.loop.Remove(f.back.fd)
+	f.detach()
+	f.leave()
+	if f.pending {
+		path.End(f.endedBy, f.reason)
+	}
+}

@@ -1,0 +1,191 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/pick"
+	"github.com/baton-lb/baton/lb/relay/capture"
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// Options configures a Relay. Store, Picker and Registry are required.
+type Options struct {
+	Store    *store.Store
+	Picker   *pick.Picker
+	Registry *flow.Registry
+	Log      *slog.Logger // nil = silent
+
+	Capture  capture.Mode
+	StateDir string // see capture.RoutesParams
+
+	Source      SourceParams
+	KeepAlive   KeepAlive     // of both legs; zero = DefaultKeepAlive
+	UserTimeout time.Duration // of both legs; 0 = DefaultUserTimeout
+
+	Offloader   Offloader           // nil = NoOffload
+	ObserveDial func(time.Duration) // how long a backend took to answer; must not block
+
+	Loops       int // event loops; 0 = one for each CPU that Go may use
+	Descriptors int // how many the process may have open; 0 = its RLIMIT_NOFILE
+}
+
+// DefaultUserTimeout is how long sent data may stay unacknowledged before the
+// peer counts as lost.
+const DefaultUserTimeout = 2 * time.Minute
+
+// Relay is the userspace data path. New starts it, Close ends it.
+type Relay struct {
+	// Immutable.
+	store       *store.Store
+	picker      *pick.Picker
+	registry    *flow.Registry
+	log         *slog.Logger
+	keepAlive   KeepAlive
+	userTimeout time.Duration
+	offloader   Offloader
+	observe     func(time.Duration)
+	sources     *sources
+	budget      *budget
+	workers     []*worker
+	running     sync.WaitGroup
+
+	limits limitTable
+
+	mu        sync.Mutex // guards what follows
+	listeners listeners
+	vips      vips
+	drains    drains
+	closing   bool
+}
+
+// New makes a relay, registers it with the store, and starts its loops. It
+// listens nowhere before the store's loop runs.
+func New(o Options) (_ *Relay, err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Offloader == nil {
+		o.Offloader = NoOffload
+	}
+	if o.UserTimeout == 0 {
+		o.UserTimeout = DefaultUserTimeout
+	}
+	if o.Loops == 0 {
+		o.Loops = runtime.GOMAXPROCS(0)
+	}
+	r := &Relay{
+		store: o.Store, picker: o.Picker, registry: o.Registry, log: o.Log,
+		keepAlive: o.KeepAlive.orDefault(), userTimeout: o.UserTimeout,
+		offloader: o.Offloader, observe: o.ObserveDial, sources: newSources(o.Source),
+	}
+	r.listeners.init(o.Capture)
+	r.vips.init(o.Capture, o.StateDir)
+	r.drains.init()
+	var pipes int
+	if r.budget, pipes, err = newBudget(o.Descriptors); err != nil {
+		return nil, err
+	}
+	for range o.Loops {
+		w, err := newWorker(r, max(1, pipes/o.Loops))
+		if err != nil {
+			r.closeWorkers()
+			return nil, fmt.Errorf("make an event loop: %w", err)
+		}
+		r.workers = append(r.workers, w)
+	}
+	for _, w := range r.workers {
+		r.running.Go(w.run)
+	}
+	o.Store.Register(store.Backends, "vips", programmer(r.programVIPs))
+	o.Store.Register(store.Frontends, "listeners", programmer(r.programListeners))
+	o.Store.Register(store.Cleanup, "relay", programmer(r.programCleanup))
+	return r, nil
+}
+
+// programmer makes a method a store.Programmer.
+type programmer func(context.Context, store.Change) []store.Failure
+
+// Program implements store.Programmer.
+func (p programmer) Program(ctx context.Context, c store.Change) []store.Failure { return p(ctx, c) }
+
+// Flows is how many connections the relay holds, those included that are not
+// a flow yet.
+func (r *Relay) Flows() int {
+	n := int64(0)
+	for _, w := range r.workers {
+		n += w.loop.Load().Load()
+	}
+	return int(n)
+}
+
+// Drain stops listening and waits until every flow has ended by itself, or ctx
+// is done. It returns how many are left.
+func (r *Relay) Drain(ctx context.Context) int {
+	r.stopListening()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for r.Flows() > 0 {
+		select {
+		case <-ctx.Done():
+			return r.Flows()
+		case <-tick.C:
+		}
+	}
+	return 0
+}
+
+// ResetAll ends every flow with a reset.
+func (r *Relay) ResetAll(why flow.Reason) {
+	for _, w := range r.workers {
+		_ = w.loop.Call(func() {
+			for f := range w.flows {
+				f.abort(flow.ByBaton, why)
+			}
+		})
+	}
+}
+
+// Close stops listening, resets what is left, and gives everything back:
+// listeners, routes, descriptors. It may be called more than once.
+func (r *Relay) Close() error {
+	r.stopListening()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drains.close()
+	r.closeWorkers()
+	r.running.Wait()
+	return r.vips.close()
+}
+
+func (r *Relay) closeWorkers() {
+	for _, w := range r.workers {
+		w.loop.Close()
+	}
+}
+
+// barrier waits until every loop has finished what it was at. What a loop does
+// afterwards is done with the newest snapshot.
+func (r *Relay) barrier() {
+	for _, w := range r.workers {
+		_ = w.loop.Call(func() {})
+	}
+}
+
+// frontend finds what a client meant by the local address of its connection.
+func (r *Relay) frontend(local netip.AddrPort) (*store.Frontend, bool) {
+	return r.store.Snapshot().Frontend(lb.FrontendKey{Proto: flow.TCP, Address: local})
+}
+
+func (r *Relay) observeDial(d time.Duration) {
+	if r.observe != nil {
+		r.observe(d)
+	}
+}

@@ -1,0 +1,144 @@
+package relay
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// SourceParams is where connections to backends come from. The zero value
+// leaves the choice to the kernel.
+type SourceParams struct {
+	Addresses     []netip.Addr // used in turn, by family; empty = the kernel's choice
+	FirstPort     uint16       // with LastPort, the range of ports; 0 = the kernel's
+	LastPort      uint16
+	ReservedPorts func(uint16) bool // never used; nil = the kernel's ip_local_reserved_ports
+	KernelFirst   uint16            // the kernel's own range; 0 = as /proc says
+	KernelLast    uint16
+}
+
+// portTries is how many ports are tried for one connection when the kernel is
+// not asked, or has none left.
+const portTries = 128
+
+// sources hands out local addresses and ports for dialling.
+type sources struct {
+	v4, v6      []netip.Addr
+	first, last uint16
+	reserved    func(uint16) bool
+	askKernel   bool // the range is the kernel's own
+	turn        atomic.Uint32
+	port        atomic.Uint32
+}
+
+func newSources(p SourceParams) *sources {
+	s := &sources{first: p.FirstPort, last: p.LastPort, reserved: p.ReservedPorts}
+	if s.reserved == nil {
+		s.reserved = parseReserved(readSysctl("ip_local_reserved_ports"))
+	}
+	if p.KernelFirst == 0 {
+		p.KernelFirst, p.KernelLast = parseRange(readSysctl("ip_local_port_range"))
+	}
+	if s.first == 0 {
+		s.first, s.last = p.KernelFirst, p.KernelLast
+	}
+	s.askKernel = s.first == p.KernelFirst && s.last == p.KernelLast
+	s.port.Store(rand.Uint32())
+	for _, a := range p.Addresses {
+		if a.Is4() {
+			s.v4 = append(s.v4, a)
+		} else {
+			s.v6 = append(s.v6, a)
+		}
+	}
+	return s
+}
+
+// tries is how many local addresses can be tried towards a backend.
+func (s *sources) tries(to netip.Addr) int {
+	n := max(1, len(s.addresses(to)))
+	if s.askKernel {
+		return n + portTries
+	}
+	return portTries
+}
+
+// local is what to bind for the given try. The kernel is asked once for each
+// address, if the range is its own; then ports are tried one after the other,
+// which also finds those of connections in TIME_WAIT: bind(2) with a port lets
+// connect(2) take over such a connection's place when it had timestamps
+// (tcp_twsk_unique), the kernel's own search does not.
+func (s *sources) local(to netip.Addr, try int) netip.AddrPort {
+	addrs := s.addresses(to)
+	var addr netip.Addr
+	if len(addrs) > 0 {
+		addr = addrs[int(s.turn.Add(1))%len(addrs)]
+	}
+	if s.askKernel && try < max(1, len(addrs)) {
+		return netip.AddrPortFrom(addr, 0)
+	}
+	return netip.AddrPortFrom(addr, s.nextPort())
+}
+
+func (s *sources) addresses(to netip.Addr) []netip.Addr {
+	if to.Is4() {
+		return s.v4
+	}
+	return s.v6
+}
+
+func (s *sources) nextPort() uint16 {
+	span := uint32(s.last) - uint32(s.first) + 1
+	for range 64 {
+		p := s.first + uint16(s.port.Add(1)%span)
+		if !s.reserved(p) {
+			return p
+		}
+	}
+	return s.first + uint16(s.port.Add(1)%span)
+}
+
+func readSysctl(name string) string {
+	// The file is there for IPv6 too: both families share these settings.
+	b, err := os.ReadFile("/proc/sys/net/ipv4/" + name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// parseRange reads "32768	60999", the kernel's default when it is anything else.
+func parseRange(s string) (first, last uint16) {
+	f := strings.Fields(s)
+	if len(f) == 2 {
+		a, errA := strconv.ParseUint(f[0], 10, 16)
+		b, errB := strconv.ParseUint(f[1], 10, 16)
+		if errA == nil && errB == nil && 0 < a && a <= b {
+			return uint16(a), uint16(b)
+		}
+	}
+	return 32768, 60999
+}
+
+// parseReserved reads a list as "8080,9000-9010".
+func parseReserved(s string) func(uint16) bool {
+	reserved := make(map[uint16]bool)
+	for _, part := range strings.Split(s, ",") {
+		lo, hi, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			hi = lo
+		}
+		a, errA := strconv.ParseUint(lo, 10, 16)
+		b, errB := strconv.ParseUint(hi, 10, 16)
+		if errA != nil || errB != nil {
+			continue
+		}
+		for p := a; p <= b; p++ {
+			reserved[uint16(p)] = true
+		}
+	}
+	return func(p uint16) bool { return reserved[p] }
+}

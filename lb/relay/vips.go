@@ -1,0 +1,226 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/baton-lb/baton/lb/relay/capture"
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// vips are the addresses that a route of ours brings here. Relay.mu guards them.
+//
+// Routes come before the listeners that need them and go after the last one has
+// closed: programVIPs only adds, programCleanup removes.
+type vips struct {
+	mode      capture.Mode
+	stateDir  string
+	routes    *capture.Routes         // nil until one is needed
+	ofService map[string][]netip.Addr // taken by anyip
+	users     map[netip.Addr]int      // services that have the address
+	routed    map[netip.Addr]struct{} // as Ensure was told last
+	ensured   bool                    // Ensure has been called
+	warned    string                  // what was logged last
+}
+
+func (v *vips) init(mode capture.Mode, stateDir string) {
+	v.mode, v.stateDir = mode, stateDir
+	v.ofService = make(map[string][]netip.Addr)
+	v.users = make(map[netip.Addr]int)
+}
+
+// programVIPs makes the addresses of new frontends local to this host.
+func (r *Relay) programVIPs(_ context.Context, c store.Change) []store.Failure {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		return nil
+	}
+	news := r.newFrontends(c)
+	if len(news) == 0 {
+		return nil
+	}
+	host, err := capture.ReadHost()
+	if err != nil {
+		return failAll(news, fmt.Errorf("read this host's addresses: %w", err))
+	}
+	added, failures := r.vips.use(news, host)
+	if !added {
+		return failures
+	}
+	report, err := r.ensureLocked()
+	if err != nil {
+		return append(failures, failAll(news, err)...)
+	}
+	return append(failures, refusals(news, report)...)
+}
+
+// newFrontends lists the frontends of changed services that have neither a
+// listener nor a route. In the usual round, where only backends have changed,
+// there are none and the host need not be looked at.
+func (r *Relay) newFrontends(c store.Change) (news []*store.Frontend) {
+	for _, name := range c.Services {
+		s, ok := c.To.Service(name)
+		if !ok {
+			continue
+		}
+		for _, fe := range s.FrontendSet {
+			_, routed := r.vips.routed[fe.Address.Addr()]
+			mine := slices.Contains(r.vips.ofService[name], fe.Address.Addr())
+			if !(routed && mine) && r.listeners.open[fe.FrontendKey] == nil {
+				news = append(news, fe)
+			}
+		}
+	}
+	return news
+}
+
+// use notes which services use which addresses, and reports whether one of them
+// needs a route that is not there. What cannot be a VIP is the frontend's failure.
+func (v *vips) use(news []*store.Frontend, host *capture.Host) (added bool, failures []store.Failure) {
+	for _, fe := range news {
+		addr, name := fe.Address.Addr(), fe.Service.Name
+		mode, err := decide(v.mode, addr, host)
+		if err != nil {
+			failures = append(failures, failure(fe, err))
+			continue
+		}
+		if mode != capture.AnyIP {
+			continue
+		}
+		if !slices.Contains(v.ofService[name], addr) {
+			v.ofService[name] = append(v.ofService[name], addr)
+			v.users[addr]++
+		}
+		if _, ok := v.routed[addr]; !ok {
+			added = true
+		}
+	}
+	return added, failures
+}
+
+// unuse forgets the addresses that changed services no longer have, and reports
+// whether one of them is left without any.
+func (v *vips) unuse(c store.Change) (removed bool) {
+	for _, name := range c.Services {
+		had := v.ofService[name]
+		kept := slices.DeleteFunc(slices.Clone(had), func(a netip.Addr) bool { return !hasAddress(c.To, name, a) })
+		for _, a := range had {
+			if slices.Contains(kept, a) {
+				continue
+			}
+			if v.users[a]--; v.users[a] == 0 {
+				delete(v.users, a)
+				removed = true
+			}
+		}
+		v.ofService[name] = kept
+		if len(kept) == 0 {
+			delete(v.ofService, name)
+		}
+	}
+	return removed
+}
+
+func hasAddress(s *store.Snapshot, service string, a netip.Addr) bool {
+	svc, ok := s.Service(service)
+	return ok && slices.ContainsFunc(svc.FrontendSet, func(fe *store.Frontend) bool { return fe.Address.Addr() == a })
+}
+
+func failure(fe *store.Frontend, err error) store.Failure {
+	return store.Failure{Service: fe.Service.Name, Frontend: fe.FrontendKey, Err: err}
+}
+
+// ensureLocked makes the routes those of the addresses in use.
+func (r *Relay) ensureLocked() (capture.Report, error) {
+	v := &r.vips
+	if v.routes == nil {
+		routes, err := capture.OpenRoutes(capture.RoutesParams{StateDir: v.stateDir})
+		if err != nil {
+			return capture.Report{}, err
+		}
+		v.routes = routes
+	}
+	all := make([]netip.Addr, 0, len(v.users))
+	for a := range v.users {
+		all = append(all, a)
+	}
+	report, err := v.routes.Ensure(all)
+	if err != nil {
+		return report, err
+	}
+	v.ensured = true
+	v.routed = make(map[netip.Addr]struct{}, len(all))
+	for _, a := range all {
+		if report.Refused[a] == nil {
+			v.routed[a] = struct{}{}
+		}
+	}
+	r.warnLocked(report, all)
+	return report, nil
+}
+
+// warnLocked says in the log what a user of anyip must know, once.
+func (r *Relay) warnLocked(report capture.Report, all []netip.Addr) {
+	warnings := report.Warnings
+	if exposed, err := capture.Exposed(all); err == nil && len(exposed) > 0 {
+		names := make([]string, 0, len(exposed))
+		for _, e := range exposed {
+			names = append(names, e.String())
+		}
+		warnings = append(warnings, "sockets of this host on the wildcard address can be reached at every VIP taken by anyip: "+
+			strings.Join(names, ", ")+"; bind them to addresses of their own, or filter their ports at the VIPs")
+	}
+	text := strings.Join(warnings, "\n")
+	if text == r.vips.warned {
+		return
+	}
+	r.vips.warned = text
+	for _, w := range warnings {
+		r.log.Warn(w)
+	}
+}
+
+// refusals turns what Ensure reports into failures of the frontends.
+func refusals(news []*store.Frontend, report capture.Report) (failures []store.Failure) {
+	for _, fe := range news {
+		if err := report.Refused[fe.Address.Addr()]; err != nil {
+			failures = append(failures, failure(fe, err))
+		}
+	}
+	return failures
+}
+
+// failAll is a failure of every one of the frontends.
+func failAll(news []*store.Frontend, err error) (failures []store.Failure) {
+	for _, fe := range news {
+		failures = append(failures, failure(fe, err))
+	}
+	return failures
+}
+
+// cleanVIPsLocked removes the routes that nothing uses any more, and, once all
+// sources have delivered, those that an earlier process has left.
+func (r *Relay) cleanVIPsLocked(c store.Change) {
+	removed := r.vips.unuse(c)
+	leftovers := c.Synced && !r.vips.ensured
+	if !removed && !leftovers || removed && r.vips.routes == nil {
+		return
+	}
+	if _, err := r.ensureLocked(); err != nil && !errors.Is(err, capture.ErrPermission) {
+		r.log.Warn("routes of addresses that are no longer used stay behind", "err", err)
+	}
+}
+
+func (v *vips) close() error {
+	if v.routes == nil {
+		return nil
+	}
+	routes := v.routes
+	v.routes = nil
+	return routes.Close()
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/baton-lb/baton/lb/sched"
 )
 
 // Drain keeps new flows away from the target until Undrain, also when it is
@@ -82,7 +84,11 @@ func (s *Snapshot) match(t Target) ([]*Service, error) {
 func (s *Store) redrain(services []*Service) {
 	tx := s.begin()
 	for _, svc := range services {
-		tx.rebuild(svc, nil)
+		if slices.ContainsFunc(svc.Pool, func(b *sched.Backend) bool {
+			return b.Drained != s.isDrained(svc.Name, b.Address)
+		}) {
+			tx.rebuild(svc, nil)
+		}
 	}
 	tx.commit()
 }

@@ -67,21 +67,29 @@ func (p *plan) check() error {
 	p.claims = make(map[lb.FrontendKey]string, len(p.puts))
 	for _, svc := range p.puts {
 		for i := range svc.Frontends {
-			k := svc.Frontends[i].FrontendKey
-			owner, taken := p.claims[k]
-			if fe, ok := p.from.frontends.get(hashKey(k), k); ok && !taken {
-				_, moves := p.touched[fe.Service.Name]
-				owner, taken = fe.Service.Name, !moves
-			}
-			if taken {
-				p.fault(p.touched[svc.Name], svc.Name, &lb.FieldError{
-					Field:   fmt.Sprintf("frontends[%d]", i),
-					Problem: fmt.Sprintf("%s belongs to service %q", k, owner),
-				})
-				continue
-			}
-			p.claims[k] = svc.Name
+			eachKey(&svc.Frontends[i], func(hash uint64, k lb.FrontendKey) {
+				if owner, taken := p.claim(svc.Name, hash, k); taken {
+					p.fault(p.touched[svc.Name], svc.Name, &lb.FieldError{
+						Field:   fmt.Sprintf("frontends[%d]", i),
+						Problem: fmt.Sprintf("%s belongs to service %q", k, owner),
+					})
+				}
+			})
 		}
 	}
 	return errors.Join(p.faults...)
+}
+
+// claim takes a frontend for a service, unless another has it.
+func (p *plan) claim(service string, hash uint64, k lb.FrontendKey) (owner string, taken bool) {
+	if owner, taken = p.claims[k]; taken {
+		return owner, owner != service
+	}
+	if fe, ok := p.from.frontends.get(hash, k); ok {
+		if _, moves := p.touched[fe.Service.Name]; !moves {
+			return fe.Service.Name, true
+		}
+	}
+	p.claims[k] = service
+	return "", false
 }

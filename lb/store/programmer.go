@@ -56,7 +56,8 @@ type Change struct {
 	// Service.FrontendSet.
 	From, To *Snapshot
 	// Services names what differs between From and To, or is to be tried
-	// again, sorted. A service that is not in To was removed.
+	// again, sorted. A service that is not in To was removed; it is in neither
+	// when it came and went between two rounds, or never worked.
 	Services []string
 	// Synced says that every source has delivered all it has: what is found in
 	// the kernel and is not in To was left by an earlier process and may go.

@@ -61,6 +61,34 @@ func (p *programmer) change(w work, held map[string]struct{}) (Change, bool) {
 	return Change{p.from, w.to, sortedKeys(names), w.synced}, len(names) > 0 || news
 }
 
+// holdBack adds the services that are failed as a whole in a phase.
+func (l *loop) holdBack(phase Phase, held map[string]struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.programmers {
+		for o := range p.failed {
+			if p.phase == phase && o.whole() {
+				held[o.service] = struct{}{}
+			}
+		}
+	}
+}
+
+// hold forgets the failures of services that an earlier phase holds back: their
+// turn comes when that one has got over its own, and not before.
+func (l *loop) hold(p *programmer, services map[string]struct{}) {
+	if len(services) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for o := range p.failed {
+		if _, ok := services[o.service]; ok {
+			delete(p.failed, o)
+		}
+	}
+}
+
 // advance moves from to to, but for the services that stay behind.
 func (p *programmer) advance(w work, given []string, failures []Failure) {
 	for _, name := range given {
@@ -83,17 +111,12 @@ func (s *Snapshot) withOld(names map[string]struct{}, old *Snapshot) *Snapshot {
 	for name := range names {
 		if svc, ok := s.Service(name); ok {
 			services.remove(hashName(name), name)
-			for _, fe := range svc.FrontendSet {
-				frontends.remove(hashKey(fe.FrontendKey), fe.FrontendKey)
-			}
+			leave(frontends, svc)
 		}
 	}
 	for name := range names {
 		if svc, ok := old.Service(name); ok {
-			services.put(hashName(name), svc)
-			for _, fe := range svc.FrontendSet {
-				frontends.put(hashKey(fe.FrontendKey), fe)
-			}
+			enter(services, frontends, svc)
 		}
 	}
 	mixed.services, mixed.frontends = services.table, frontends.table

@@ -37,11 +37,11 @@ func (s *Store) round(ctx context.Context) {
 	held := make(map[string]struct{})
 	for phase := range phaseCount {
 		began := time.Now()
-		failed := make(map[string]struct{})
 		for _, p := range w.programmers {
 			if int(p.phase) != phase {
 				continue
 			}
+			s.loop.hold(p, held)
 			c, ok := p.change(w, held)
 			if !ok {
 				continue
@@ -52,14 +52,9 @@ func (s *Store) round(ctx context.Context) {
 				return
 			}
 			s.settle(p, w, c.Services, failures)
-			for _, f := range failures {
-				if f.whole() {
-					failed[f.Service] = struct{}{}
-				}
-			}
 			r.Services = max(r.Services, len(c.Services))
 		}
-		maps.Copy(held, failed)
+		s.loop.holdBack(Phase(phase), held)
 		r.Phases[phase] = time.Since(began)
 	}
 	r.Duration = time.Since(r.Start)
@@ -81,11 +76,13 @@ func (l *loop) take(s *Store) work {
 	return w
 }
 
-// giveBack undoes take when a round was not finished.
+// giveBack undoes take when a round was not finished. What was due counts as
+// changed: a programmer may have got over a failure for which others wait.
 func (l *loop) giveBack(w work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.Copy(l.changed, w.changed)
+	maps.Copy(l.changed, w.due)
 }
 
 // finish notes that everything up to w.to has been programmed once.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/sched"
@@ -23,7 +24,7 @@ type Service struct {
 	index index
 }
 
-func (s *Service) key() string { return s.Name }
+func (s *Service) is(name string) bool { return s.Name == name }
 
 // Backend finds a backend of the pool by its address. It does not allocate.
 func (s *Service) Backend(a netip.AddrPort) (*sched.Backend, bool) {
@@ -44,7 +45,23 @@ type Frontend struct {
 	Scheduler *sched.Scheduler
 }
 
-func (f *Frontend) key() lb.FrontendKey { return f.FrontendKey }
+func (f *Frontend) is(k lb.FrontendKey) bool {
+	if f.FrontendKey == k {
+		return true
+	}
+	return len(f.More) > 0 && f.Proto == k.Proto && f.Address.Port() == k.Address.Port() &&
+		slices.Contains(f.More, k.Address.Addr())
+}
+
+// eachKey calls do for every key that a frontend is found by: one, or one for
+// each address of a multihomed one.
+func eachKey(f *lb.Frontend, do func(hash uint64, k lb.FrontendKey)) {
+	do(hashKey(f.FrontendKey), f.FrontendKey)
+	for _, a := range f.More {
+		k := lb.FrontendKey{Proto: f.Proto, Address: netip.AddrPortFrom(a, f.Address.Port())}
+		do(hashKey(k), k)
+	}
+}
 
 // scheduler returns the scheduler of a subset, or nil.
 func (s *Service) scheduler(subset lb.Subset) *sched.Scheduler {

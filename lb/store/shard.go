@@ -39,7 +39,7 @@ func (s *shard[K, V]) find(hash uint64, k K) (i int, ok bool) {
 		if e.v == none {
 			return i, false
 		}
-		if e.hash == hash && e.v.key() == k {
+		if e.hash == hash && e.v.is(k) {
 			return i, true
 		}
 	}
@@ -53,11 +53,11 @@ func (s *shard[K, V]) get(hash uint64, k K) (v V, ok bool) {
 	return s.slots[i].v, ok
 }
 
-func (s *shard[K, V]) put(hash uint64, v V) {
+func (s *shard[K, V]) put(hash uint64, k K, v V) {
 	if 4*(s.used+1) > 3*len(s.slots) {
 		s.grow()
 	}
-	i, ok := s.find(hash, v.key())
+	i, ok := s.find(hash, k)
 	s.slots[i] = slot[V]{hash, v}
 	if !ok {
 		s.used++
@@ -69,10 +69,14 @@ func (s *shard[K, V]) grow() {
 	old := s.slots
 	s.slots = make([]slot[V], max(minSlots, 2*len(old)))
 	for _, e := range old {
-		if e.v != none {
-			i, _ := s.find(e.hash, e.v.key())
-			s.slots[i] = e
+		if e.v == none {
+			continue
 		}
+		i := s.home(e.hash)
+		for s.slots[i].v != none {
+			i = (i + 1) & (len(s.slots) - 1)
+		}
+		s.slots[i] = e
 	}
 }
 

@@ -19,6 +19,26 @@ type Snapshot struct {
 	counts    Counts
 }
 
+type (
+	serviceEdit  = edit[string, *Service]
+	frontendEdit = edit[lb.FrontendKey, *Frontend]
+)
+
+// enter puts a service and its frontends into tables.
+func enter(services *serviceEdit, frontends *frontendEdit, svc *Service) {
+	services.put(hashName(svc.Name), svc.Name, svc)
+	for _, fe := range svc.FrontendSet {
+		eachKey(fe.Frontend, func(hash uint64, k lb.FrontendKey) { frontends.put(hash, k, fe) })
+	}
+}
+
+// leave takes the frontends of a service out of a table.
+func leave(frontends *frontendEdit, svc *Service) {
+	for _, fe := range svc.FrontendSet {
+		eachKey(fe.Frontend, frontends.remove)
+	}
+}
+
 // Counts is how much a snapshot holds.
 type Counts struct {
 	Services, Frontends, Backends int
@@ -27,7 +47,8 @@ type Counts struct {
 
 // Frontend finds the frontend that a client has asked for: the one at this
 // address, else the one at the wildcard address of the family (0.0.0.0, ::) and
-// this port. It neither locks nor allocates.
+// this port. One that is multihomed is found by each of its addresses. The key's
+// address must not be an IPv4-mapped one. It neither locks nor allocates.
 func (s *Snapshot) Frontend(k lb.FrontendKey) (*Frontend, bool) {
 	fe, ok := s.frontends.get(hashKey(k), k)
 	if ok || s.counts.wildcards == 0 {
@@ -50,7 +71,17 @@ func (s *Snapshot) Service(name string) (*Service, bool) {
 func (s *Snapshot) Services() iter.Seq[*Service] { return s.services.all }
 
 // Frontends yields all frontends, in no order.
-func (s *Snapshot) Frontends() iter.Seq[*Frontend] { return s.frontends.all }
+func (s *Snapshot) Frontends() iter.Seq[*Frontend] {
+	return func(yield func(*Frontend) bool) {
+		for svc := range s.Services() {
+			for _, fe := range svc.FrontendSet {
+				if !yield(fe) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // Sorted lists all services by name.
 func (s *Snapshot) Sorted() []*Service {

@@ -4,10 +4,10 @@ package store
 // about 120 entries: that, and not the table, is copied to change one of them.
 const shardCount = 256
 
-// keyed is an entry that knows what it is found by.
+// keyed is an entry that knows what it is found by, under one key or several.
 type keyed[K comparable] interface {
 	comparable
-	key() K
+	is(K) bool
 }
 
 // table is an immutable hash table in shards, made by an edit. The zero value
@@ -48,7 +48,7 @@ type edit[K comparable, V keyed[K]] struct {
 
 func (t *table[K, V]) edit() *edit[K, V] { return &edit[K, V]{table: *t} }
 
-func (e *edit[K, V]) put(hash uint64, v V) { e.own(hash).put(hash, v) }
+func (e *edit[K, V]) put(hash uint64, k K, v V) { e.own(hash).put(hash, k, v) }
 
 func (e *edit[K, V]) remove(hash uint64, k K) { e.own(hash).remove(hash, k) }
 

@@ -42,3 +42,12 @@ func (t Target) String() string {
 	}
 	return t.Service + "/" + t.Backend.String()
 }
+
+// MarshalText is String.
+func (t Target) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText is ParseTarget.
+func (t *Target) UnmarshalText(b []byte) (err error) {
+	*t, err = ParseTarget(string(b))
+	return err
+}

@@ -13,8 +13,8 @@ import (
 type txn struct {
 	store     *Store
 	revision  uint64
-	services  *edit[string, *Service]
-	frontends *edit[lb.FrontendKey, *Frontend]
+	services  *serviceEdit
+	frontends *frontendEdit
 	counts    Counts
 	changed   []string
 	gone      []*flow.Load // of backends that have left
@@ -72,18 +72,13 @@ func (t *txn) drop(svc *Service) {
 	if svc == nil {
 		return
 	}
-	for _, fe := range svc.FrontendSet {
-		t.frontends.remove(hashKey(fe.FrontendKey), fe.FrontendKey)
-	}
+	leave(t.frontends, svc)
 	t.count(svc, -1)
 }
 
 // add enters a service and its frontends.
 func (t *txn) add(svc *Service) {
-	t.services.put(hashName(svc.Name), svc)
-	for _, fe := range svc.FrontendSet {
-		t.frontends.put(hashKey(fe.FrontendKey), fe)
-	}
+	enter(t.services, t.frontends, svc)
 	t.count(svc, 1)
 	t.changed = append(t.changed, svc.Name)
 }

@@ -9,8 +9,8 @@
 //
 // A Table is safe for use by several goroutines at once. It has one mutex, in
 // which nothing else is locked or called, and which is held for about as long as
-// the cache misses of one entry take: shards would cost the exact order of
-// eviction and, measured, gain nothing on the number of cores that accept
-// connections (BenchmarkParallel). Every operation is O(1), but for Expire,
-// which is O(entries expired) and works in short turns.
+// the cache misses of one entry take. Shards would cost the exact order of
+// eviction and gain nothing on two cores (BenchmarkParallel, and the same with
+// shards). Every operation is O(1), but for Expire, which is O(entries expired)
+// and works in short turns.
 package affinity

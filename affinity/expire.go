@@ -6,7 +6,7 @@ import "time"
 const expireTurn = 256
 
 // Expire removes the entries of clients whose last new flow is timeout ago, and
-// returns how many. Memory is given back once most of the table is empty.
+// returns how many. Memory is given back once little is left.
 func (t *Table) Expire(now time.Time, timeout time.Duration) int {
 	total := 0
 	for {
@@ -36,12 +36,15 @@ func (t *Table) expireSome(now time.Time, timeout time.Duration) int {
 	return n
 }
 
-// shrink moves what is left into a table of its size when that is less than a
-// quarter of what there was room for.
+// shrinkMost is how many entries are moved at once, while others wait.
+const shrinkMost = 4096
+
+// shrink moves what is left into a table of its size when that is little, and
+// less than a quarter of what there is room for.
 func (t *Table) shrink() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.entries.made < 4*chunkSize || len(t.index) > t.entries.made/4 {
+	if t.entries.made < 4*chunkSize || len(t.index) > min(t.entries.made/4, shrinkMost) {
 		return
 	}
 	old := t.entries

@@ -30,24 +30,27 @@ func (t *tables) get(name string) *table {
 	return t.byName[name]
 }
 
-// set remembers a client. It holds mu, so that no table goes meanwhile.
+// set remembers a client.
 func (t *tables) set(name string, client netip.Addr, backend netip.AddrPort, now time.Time, timeout time.Duration) {
+	for !t.trySet(name, client, backend, now, timeout) {
+		t.make(name)
+	}
+}
+
+// trySet reports false when the service has no table. It holds mu, so that the
+// table stays while the client goes into it.
+func (t *tables) trySet(name string, client netip.Addr, backend netip.AddrPort, now time.Time, timeout time.Duration) bool {
 	t.mu.RLock()
+	defer t.mu.RUnlock()
 	tab := t.byName[name]
 	if tab == nil {
-		t.mu.RUnlock()
-		t.make(name)
-		t.mu.RLock()
-		tab = t.byName[name]
-	}
-	defer t.mu.RUnlock()
-	if tab == nil {
-		return // dropped since: its service is gone
+		return false
 	}
 	if tab.timeout.Load() != int64(timeout) {
 		tab.timeout.Store(int64(timeout))
 	}
 	tab.Set(client, backend, now)
+	return true
 }
 
 func (t *tables) make(name string) {

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/baton-lb/baton/internal/admin"
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/pick"
+	"github.com/baton-lb/baton/lb/relay"
+	"github.com/baton-lb/baton/lb/relay/capture"
+	"github.com/baton-lb/baton/lb/source/file"
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// startTimeout bounds how long the first programming of everything may take.
+const startTimeout = 30 * time.Second
+
+// forgetEvery is how often memory of what is past is given back.
+const forgetEvery = time.Minute
+
+// instance is a running balancer: everything that `baton run` starts, in the
+// order in which it must be stopped again.
+type instance struct {
+	o   runOptions
+	log *slog.Logger
+
+	lock      *admin.Lock
+	access    *admin.AccessLog
+	registry  *flow.Registry
+	store     *store.Store
+	picker    *pick.Picker
+	relay     *relay.Relay
+	admin     *admin.Server
+	source    *file.Source
+	lifecycle admin.Lifecycle
+
+	stop    context.CancelFunc // of the goroutines below
+	running sync.WaitGroup
+	closers []func() error // see close
+}
+
+// startInstance starts everything and waits until every frontend serves. On an
+// error nothing is left behind.
+func startInstance(ctx context.Context, o runOptions, log *slog.Logger) (_ *instance, err error) {
+	config, err := file.Load(o.config)
+	if err != nil {
+		return nil, err
+	}
+	if o.socket == "" {
+		o.socket = config.Admin.Socket
+	}
+	in := &instance{o: o, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, in.close())
+		}
+	}()
+	if err := in.acquire(); err != nil {
+		return nil, err
+	}
+	if err := in.build(config); err != nil {
+		return nil, err
+	}
+	return in, in.serve(ctx, config)
+}
+
+// acquire takes what only one instance may have.
+func (in *instance) acquire() (err error) {
+	if err := os.MkdirAll(in.o.stateDir, 0o755); err != nil {
+		return fmt.Errorf("make the state directory: %w; name another with --state-dir", err)
+	}
+	in.lock, err = admin.AcquireLock(in.holder())
+	if err != nil {
+		return err
+	}
+	in.onClose(in.lock.Close)
+	return nil
+}
+
+func (in *instance) holder() admin.Holder {
+	return admin.Holder{PID: os.Getpid(), Socket: absolute(in.o.socket), Config: absolute(in.o.config), StateDir: absolute(in.o.stateDir)}
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// build makes the parts and connects them. Nothing is served yet.
+func (in *instance) build(config *file.Config) (err error) {
+	metrics := admin.NewMetrics()
+	registry := flow.Options{}
+	if in.o.accessLog {
+		in.access = admin.NewAccessLog(admin.AccessLogOptions{Log: in.log})
+		in.onClose(func() error { in.access.Close(); return nil })
+		registry.OnEnded = in.access.OnEnded
+	}
+	in.registry = flow.NewRegistry(registry)
+	in.picker = pick.New(pick.Options{})
+	in.store = store.New(store.Options{Registry: in.registry, Zone: config.Zone, Log: in.log})
+	in.store.OnProgrammed(func(r store.Round) { metrics.Programming.Observe(r.Duration) })
+	mode, err := capture.ParseMode(string(config.Capture))
+	if err != nil {
+		return err
+	}
+	in.relay, err = relay.New(relay.Options{
+		Store: in.store, Picker: in.picker, Registry: in.registry, Log: in.log,
+		Capture: mode, StateDir: in.o.stateDir, ObserveDial: metrics.Dial.Observe,
+		Source: relay.SourceParams{
+			Addresses: config.Source.Addresses, FirstPort: config.Source.Ports.Lo, LastPort: config.Source.Ports.Hi,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	in.onClose(in.relay.Close)
+	in.store.Register(store.Cleanup, "affinity", in.picker)
+	in.admin, err = admin.New(admin.Options{
+		Socket: in.o.socket, HTTP: config.Admin.HTTP,
+		Registry: in.registry, Store: in.store, Affinity: in.picker, Metrics: metrics,
+		Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
+	})
+	if err != nil {
+		return err
+	}
+	in.onClose(in.admin.Close)
+	return nil
+}
+
+// serve starts the loops, hands the file to the store, and waits until it has
+// been programmed.
+func (in *instance) serve(ctx context.Context, config *file.Config) (err error) {
+	running, stop := context.WithCancel(context.Background())
+	in.stop = stop
+	in.source, err = file.NewSource(config, in.store.Source("file"), file.Options{Log: in.log})
+	if err != nil {
+		return err
+	}
+	in.running.Go(func() {
+		_ = in.store.Run(running)
+		in.lifecycle.SetStuck()
+	})
+	in.running.Go(func() { _ = in.admin.Run(running) })
+	in.running.Go(func() { in.source.Run(running) })
+	in.running.Go(func() { in.forget(running) })
+
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := in.store.Programmed(ctx, in.store.Snapshot().Revision); err != nil {
+		return fmt.Errorf("program the first configuration: %w", err)
+	}
+	if err := startFailures(config, in.store.Failures()); err != nil {
+		return err
+	}
+	in.lifecycle.SetReady()
+	return nil
+}
+
+// startFailures says what could not be served at the start, with its line.
+func startFailures(config *file.Config, failures []store.Failure) error {
+	var errs []error
+	for _, f := range failures {
+		line, ok := config.Lines.Frontends[f.Frontend]
+		if !ok {
+			line = config.Lines.Services[f.Service]
+		}
+		errs = append(errs, fmt.Errorf("%s:%d: %w", config.File, line, f))
+	}
+	return errors.Join(errs...)
+}
+
+// forget gives back the memory of what is past.
+func (in *instance) forget(ctx context.Context) {
+	tick := time.NewTicker(forgetEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			in.picker.Expire(now)
+			snapshot := in.store.Snapshot()
+			in.registry.ForgetDialFailures(func(service string, backend netip.AddrPort) bool {
+				s, ok := snapshot.Service(service)
+				if ok {
+					_, ok = s.Backend(backend)
+				}
+				return ok
+			})
+		}
+	}
+}
+
+// onClose notes how to undo what was just done.
+func (in *instance) onClose(f func() error) { in.closers = append(in.closers, f) }
+
+// close undoes everything, the last first. It may be called more than once.
+func (in *instance) close() error {
+	if in.stop != nil {
+		in.stop()
+		in.running.Wait()
+	}
+	var errs []error
+	for len(in.closers) > 0 {
+		last := len(in.closers) - 1
+		errs = append(errs, in.closers[last]())
+		in.closers = in.closers[:last]
+	}
+	return errors.Join(errs...)
+}

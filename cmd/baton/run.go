@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/baton-lb/baton/internal/flow"
+)
+
+// runOptions are the flags of `baton run`.
+type runOptions struct {
+	config      string
+	socket      string // "" = as the file says
+	stateDir    string
+	logLevel    string
+	logFormat   string
+	flowsOnExit string
+	exitTimeout time.Duration
+	accessLog   bool
+}
+
+func newRunCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run --config FILE",
+		Short: "Balance: serve what the file says until stopped",
+		Long: `Serve the services of a file. The file is watched; a change, or SIGHUP, applies
+it when it is valid, and running flows are not touched. SIGTERM stops listening,
+waits for the flows to end, and resets those that are left after --exit-timeout;
+a second signal does not wait.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := o.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if err := o.check(); err != nil {
+				return err
+			}
+			return run(cmd.Context(), o, log)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.config, "config", "", "the file to serve (baton.yaml)")
+	f.StringVar(&o.socket, "socket", "", "admin socket (default: admin.socket of the file)")
+	f.StringVar(&o.stateDir, "state-dir", defaultStateDir, "where state is kept that outlives the process")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug | info | warn | error")
+	f.StringVar(&o.logFormat, "log-format", "text", "text | json")
+	f.StringVar(&o.flowsOnExit, "flows-on-exit", "keep", "what a stop does to flows: keep (those in the kernel live on, the others drain) | drain | reset")
+	f.DurationVar(&o.exitTimeout, "exit-timeout", 30*time.Second, "how long a stop waits for flows to end")
+	f.BoolVar(&o.accessLog, "access-log", false, "log a line for each flow that ends")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+	return cmd
+}
+
+func (o *runOptions) check() error {
+	switch {
+	case o.config == "":
+		return usageError{errors.New("name the file to serve with --config")}
+	case o.flowsOnExit != "keep" && o.flowsOnExit != "drain" && o.flowsOnExit != "reset":
+		return usageError{fmt.Errorf("--flows-on-exit %q: use keep, drain or reset", o.flowsOnExit)}
+	case o.exitTimeout < 0:
+		return usageError{fmt.Errorf("--exit-timeout %s is negative", o.exitTimeout)}
+	}
+	return nil
+}
+
+func (o *runOptions) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return nil, usageError{fmt.Errorf("--log-level %q: use debug, info, warn or error", o.logLevel)}
+	}
+	h := &slog.HandlerOptions{Level: level}
+	switch o.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, h)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, h)), nil
+	}
+	return nil, usageError{fmt.Errorf("--log-format %q: use text or json", o.logFormat)}
+}
+
+// run serves until a signal stops it.
+func run(ctx context.Context, o runOptions, log *slog.Logger) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	in, err := startInstance(ctx, o, log)
+	if err != nil {
+		return err
+	}
+	counts := in.store.Snapshot().Counts()
+	log.Info("serving", "services", counts.Services, "frontends", counts.Frontends, "backends", counts.Backends,
+		"config", o.config, "socket", in.o.socket, "pid", os.Getpid())
+	for {
+		select {
+		case s := <-signals:
+			if s == syscall.SIGHUP {
+				in.source.Reload()
+				continue
+			}
+			log.Info("stopping", "signal", s.String(), "flows", in.relay.Flows())
+		case <-ctx.Done():
+		}
+		return in.shutdown(signals)
+	}
+}
+
+// shutdown stops listening, gives the flows their time, and says who is left.
+func (in *instance) shutdown(signals <-chan os.Signal) error {
+	in.lifecycle.SetDraining()
+	reason := flow.ReasonDrainTimeout
+	timeout := in.o.exitTimeout
+	if in.o.flowsOnExit == "reset" {
+		reason, timeout = flow.ReasonShutdown, 0
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	go func() { // a second signal does not wait; SIGHUP means nothing any more
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case s := <-signals:
+				if s != syscall.SIGHUP {
+					cancel()
+				}
+			}
+		}
+	}()
+	if left := in.relay.Drain(ctx); left > 0 {
+		in.reportLeft(left)
+		in.relay.ResetAll(reason)
+	}
+	err := in.close()
+	in.log.Info("stopped")
+	return err
+}
+
+// reportedFlows is how many of the flows that are left are named one by one.
+const reportedFlows = 20
+
+// reportLeft names the flows that are about to be reset.
+func (in *instance) reportLeft(left int) {
+	in.log.Warn("flows are left and will be reset", "flows", left)
+	for i, rec := range in.registry.Records() {
+		if i == reportedFlows {
+			in.log.Warn("and more", "flows", left-i)
+			return
+		}
+		v := rec.View()
+		in.log.Warn("left", "flow", v.ID, "svc", v.Service, "client", v.Client, "backend", v.Backend, "state", v.State)
+	}
+}

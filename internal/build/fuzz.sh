@@ -16,6 +16,7 @@ fuzz() {
 # The names that go test -list prints come before the line of their package.
 fuzzers=$(go test -list '^Fuzz' ./... | awk '
 	/^Fuzz/ { names[++n] = $1 }
+	/^FAIL/ { print > "/dev/stderr" }
 	/^(ok|\?)/ { for (i = 1; i <= n; i++) print $2, names[i]; n = 0 }')
 
 failed=0

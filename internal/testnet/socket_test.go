@@ -75,3 +75,16 @@ func TestDialFromAddress(t *testing.T) {
 		t.Errorf("the server saw %s, want %s", got, from)
 	}
 }
+
+// A dial into a host costs two setns(2) beyond the dial itself.
+func BenchmarkDial(b *testing.B) {
+	h := New(b).Host("a")
+	addr := loopback(h.Serve(0, Sink).Port)
+	for b.Loop() {
+		c, err := h.Dial("tcp", addr)
+		if err != nil {
+			b.Fatal(err)
+		}
+		Reset(c)
+	}
+}

@@ -10,10 +10,8 @@ import (
 // program that wants namespace hosts brings its own.
 type TB interface {
 	Helper()
-	Name() string
 	Context() context.Context
 	Cleanup(func())
-	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 	Skipf(format string, args ...any)
 }

@@ -61,6 +61,8 @@ type Timeouts struct {
 	Idle       time.Duration // no byte either way
 	HalfClosed time.Duration // no byte, one side closed
 	UDPIdle    time.Duration
+	KeepAlive  time.Duration // TCP: silence before a peer is asked whether it is still there
+	PeerLost   time.Duration // TCP: how long data or that question may stay unacknowledged
 }
 
 // Offload says which flows go to the kernel, and how.
@@ -103,6 +105,7 @@ func Default(name string) Service {
 		DrainTimeout:     30 * time.Second,
 		Timeouts: Timeouts{
 			Connect: 2 * time.Second, Idle: time.Hour, HalfClosed: time.Minute, UDPIdle: time.Minute,
+			KeepAlive: time.Minute, PeerLost: 2 * time.Minute,
 		},
 		Offload: Offload{Mode: OffloadAuto, Path: OffloadPathAuto, AfterBytes: 64 << 10, AfterAge: time.Second},
 		Steer:   Steer{Choose: ChooseAuto, WhenAbsent: LastKnown},

@@ -151,6 +151,8 @@ func (s *Service) validateNumbers(f *faults) {
 	positive("timeouts.idle", s.Timeouts.Idle)
 	positive("timeouts.halfClosed", s.Timeouts.HalfClosed)
 	positive("timeouts.udpIdle", s.Timeouts.UDPIdle)
+	positive("timeouts.keepalive", s.Timeouts.KeepAlive)
+	positive("timeouts.peerLost", s.Timeouts.PeerLost)
 	if s.DrainTimeout < 0 {
 		f.add("drainTimeout", "is negative")
 	}

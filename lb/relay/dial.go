@@ -92,7 +92,7 @@ func (f *tcpFlow) dial(b *sched.Backend) bool {
 // connect tries local addresses and ports until one is free towards b.
 func (f *tcpFlow) connect(b *sched.Backend) (int, error) {
 	r := f.w.r
-	params := DialParams{KeepAlive: r.keepAlive, UserTimeout: r.userTimeout}
+	params := DialParams{KeepAlive: keepAliveOf(f.fe.Service.Timeouts)}
 	for ; ; f.dialTry++ {
 		if f.lease != nil {
 			params.Local = f.lease.Local()

@@ -6,26 +6,23 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/lb"
 )
 
-// KeepAlive is when TCP asks whether a silent peer is still there. The zero
-// value is DefaultKeepAlive; times are rounded up to seconds.
+// KeepAlive is when TCP asks whether a silent peer is still there, and when it
+// gives one up. Times are rounded up to seconds.
 type KeepAlive struct {
 	Off      bool
-	Idle     time.Duration // silence before the first probe
-	Interval time.Duration // between probes
-	Count    int           // unanswered probes that end the connection
+	Idle     time.Duration // silence before the first question
+	PeerLost time.Duration // how long data, or that question, may stay unacknowledged (TCP_USER_TIMEOUT)
 }
 
-// DefaultKeepAlive finds a vanished peer after two minutes.
-var DefaultKeepAlive = KeepAlive{Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
+// keepAliveOf is what a service asks for while its flows are in userspace.
+func keepAliveOf(t lb.Timeouts) KeepAlive { return KeepAlive{Idle: t.KeepAlive, PeerLost: t.PeerLost} }
 
-func (k KeepAlive) orDefault() KeepAlive {
-	if k == (KeepAlive{}) {
-		return DefaultKeepAlive
-	}
-	return k
-}
+// interval is the time between two questions: a few of them fit into PeerLost.
+func (k KeepAlive) interval() time.Duration { return min(k.Idle, k.PeerLost/4) }
 
 // DialParams is how one connection to a backend is made. MPTCP is always off: a
 // live flow could not be handed to the kernel with it.
@@ -35,7 +32,6 @@ type DialParams struct {
 	Mark        uint32         // SO_MARK; 0 = none
 	MSS         int            // largest segment, bytes; 0 = the kernel's choice
 	KeepAlive   KeepAlive
-	UserTimeout time.Duration // how long sent data may stay unacknowledged; 0 = the kernel's choice
 }
 
 // dialTCP starts a connection. It is in progress, or complete, when err is nil.
@@ -61,7 +57,7 @@ func dialTCP(p DialParams, to netip.AddrPort) (fd int, err error) {
 }
 
 func (p DialParams) apply(fd int, to netip.Addr) error {
-	if err := setTCPOptions(fd, p.KeepAlive, p.UserTimeout); err != nil {
+	if err := setTCPOptions(fd, p.KeepAlive); err != nil {
 		return err
 	}
 	// Ports of connections in TIME_WAIT can then be bound again.
@@ -113,24 +109,23 @@ func setTransparent(fd int, a netip.Addr) error {
 
 // setTCPOptions prepares a socket of either leg. Sockets accepted from a
 // listener inherit all of these from it.
-func setTCPOptions(fd int, k KeepAlive, userTimeout time.Duration) error {
+func setTCPOptions(fd int, k KeepAlive) error {
 	type option struct{ level, name, value int }
-	options := []option{{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}}
+	on := 1
 	if k.Off {
-		options = append(options, option{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0})
-	} else {
-		options = append(options,
-			option{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-			option{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(k.Idle)},
-			option{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(k.Interval)},
-			option{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, k.Count})
+		on = 0
 	}
-	if userTimeout > 0 {
-		options = append(options, option{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds())})
+	options := [...]option{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, on},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(k.Idle)},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(k.interval())},
+		// With this set the number of questions does not count (tcp_keepalive_timer).
+		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(k.PeerLost.Milliseconds())},
 	}
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			return fmt.Errorf("set option %d/%d to %d: %w", o.level, o.name, o.value, err)
+			return fmt.Errorf("set socket option %d/%d to %d: %w", o.level, o.name, o.value, err)
 		}
 	}
 	return nil

@@ -13,9 +13,22 @@ import (
 
 // listener is one listening socket, watched by every worker.
 type listener struct {
-	sock *capture.Listener
-	fd   int
-	addr netip.AddrPort
+	sock      *capture.Listener
+	fd        int
+	addr      netip.AddrPort
+	keepAlive KeepAlive // what accepted sockets inherit
+}
+
+// setKeepAlive prepares the listener for its service, for connections to come.
+func (l *listener) setKeepAlive(k KeepAlive) error {
+	if l.keepAlive == k {
+		return nil
+	}
+	if err := setTCPOptions(l.fd, k); err != nil {
+		return err
+	}
+	l.keepAlive = k
+	return nil
 }
 
 // listeners are the sockets at which the relay listens. Relay.mu guards them.
@@ -44,33 +57,33 @@ func (r *Relay) programListeners(_ context.Context, c store.Change) []store.Fail
 	r.closeListenersLocked(r.listeners.unwanted(c.Services, wanted))
 	var failures []store.Failure
 	var host *capture.Host // read when it is needed
-	for key, service := range wanted {
-		err := r.ensureListenerLocked(key, &host)
-		if err != nil {
-			failures = append(failures, store.Failure{Service: service, Frontend: key, Err: err})
+	for key, fe := range wanted {
+		if err := r.ensureListenerLocked(fe, &host); err != nil {
+			failures = append(failures, failure(fe, err))
 			continue
 		}
-		r.listeners.note(service, key)
+		r.listeners.note(fe.Service.Name, key)
 	}
 	return failures
 }
 
-func (r *Relay) ensureListenerLocked(key lb.FrontendKey, host **capture.Host) (err error) {
-	if r.listeners.open[key] != nil {
-		return nil
+func (r *Relay) ensureListenerLocked(fe *store.Frontend, host **capture.Host) (err error) {
+	k := keepAliveOf(fe.Service.Timeouts)
+	if l := r.listeners.open[fe.FrontendKey]; l != nil {
+		return l.setKeepAlive(k)
 	}
 	if *host == nil {
 		if *host, err = capture.ReadHost(); err != nil {
 			return fmt.Errorf("read this host's addresses: %w", err)
 		}
 	}
-	return r.listenLocked(key, *host)
+	return r.listenLocked(fe.FrontendKey, k, *host)
 }
 
 // wantedListeners lists the frontends of the changed services that take
-// connections, with the name of the service.
-func wantedListeners(c store.Change) map[lb.FrontendKey]string {
-	wanted := make(map[lb.FrontendKey]string)
+// connections.
+func wantedListeners(c store.Change) map[lb.FrontendKey]*store.Frontend {
+	wanted := make(map[lb.FrontendKey]*store.Frontend)
 	for _, name := range c.Services {
 		s, ok := c.To.Service(name)
 		if !ok || s.Mode != flow.ModeProxy {
@@ -78,7 +91,7 @@ func wantedListeners(c store.Change) map[lb.FrontendKey]string {
 		}
 		for _, fe := range s.FrontendSet {
 			if fe.Proto == flow.TCP && fe.Scheduler.Usable() > 0 {
-				wanted[fe.FrontendKey] = name
+				wanted[fe.FrontendKey] = fe
 			}
 		}
 	}
@@ -87,7 +100,7 @@ func wantedListeners(c store.Change) map[lb.FrontendKey]string {
 
 // unwanted lists what is open for the changed services and not wanted by any of
 // them, and forgets whose the rest was: programListeners notes that anew.
-func (l *listeners) unwanted(services []string, wanted map[lb.FrontendKey]string) []lb.FrontendKey {
+func (l *listeners) unwanted(services []string, wanted map[lb.FrontendKey]*store.Frontend) []lb.FrontendKey {
 	var gone []lb.FrontendKey
 	for _, name := range services {
 		for _, key := range l.byService[name] {
@@ -104,7 +117,7 @@ func (l *listeners) note(service string, key lb.FrontendKey) {
 	l.byService[service] = append(l.byService[service], key)
 }
 
-func (r *Relay) listenLocked(key lb.FrontendKey, host *capture.Host) error {
+func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, host *capture.Host) error {
 	mode, err := decide(r.listeners.mode, key.Address.Addr(), host)
 	if err != nil {
 		return err
@@ -113,11 +126,11 @@ func (r *Relay) listenLocked(key lb.FrontendKey, host *capture.Host) error {
 	if err != nil {
 		return err
 	}
-	if err := setTCPOptions(sock.FD(), r.keepAlive, r.userTimeout); err != nil {
+	l := &listener{sock: sock, fd: sock.FD(), addr: key.Address}
+	if err := l.setKeepAlive(k); err != nil {
 		_ = sock.Close()
 		return fmt.Errorf("prepare the socket at %s: %w", key, err)
 	}
-	l := &listener{sock: sock, fd: sock.FD(), addr: key.Address}
 	r.listeners.open[key] = l
 	for _, w := range r.workers {
 		w.loop.Post(func() { w.addListener(l) })

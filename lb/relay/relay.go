@@ -26,9 +26,7 @@ type Options struct {
 	Capture  capture.Mode
 	StateDir string // see capture.RoutesParams
 
-	Source      SourceParams
-	KeepAlive   KeepAlive     // of both legs; zero = DefaultKeepAlive
-	UserTimeout time.Duration // of both legs; 0 = DefaultUserTimeout
+	Source SourceParams
 
 	Offloader   Offloader           // nil = NoOffload
 	ObserveDial func(time.Duration) // how long a backend took to answer; must not block
@@ -37,25 +35,19 @@ type Options struct {
 	Descriptors int // how many the process may have open; 0 = its RLIMIT_NOFILE
 }
 
-// DefaultUserTimeout is how long sent data may stay unacknowledged before the
-// peer counts as lost.
-const DefaultUserTimeout = 2 * time.Minute
-
 // Relay is the userspace data path. New starts it, Close ends it.
 type Relay struct {
 	// Immutable.
-	store       *store.Store
-	picker      *pick.Picker
-	registry    *flow.Registry
-	log         *slog.Logger
-	keepAlive   KeepAlive
-	userTimeout time.Duration
-	offloader   Offloader
-	observe     func(time.Duration)
-	sources     *sources
-	budget      *budget
-	workers     []*worker
-	running     sync.WaitGroup
+	store     *store.Store
+	picker    *pick.Picker
+	registry  *flow.Registry
+	log       *slog.Logger
+	offloader Offloader
+	observe   func(time.Duration)
+	sources   *sources
+	budget    *budget
+	workers   []*worker
+	running   sync.WaitGroup
 
 	limits limitTable
 
@@ -75,15 +67,11 @@ func New(o Options) (_ *Relay, err error) {
 	if o.Offloader == nil {
 		o.Offloader = NoOffload
 	}
-	if o.UserTimeout == 0 {
-		o.UserTimeout = DefaultUserTimeout
-	}
 	if o.Loops == 0 {
 		o.Loops = runtime.GOMAXPROCS(0)
 	}
 	r := &Relay{
 		store: o.Store, picker: o.Picker, registry: o.Registry, log: o.Log,
-		keepAlive: o.KeepAlive.orDefault(), userTimeout: o.UserTimeout,
 		offloader: o.Offloader, observe: o.ObserveDial, sources: newSources(o.Source),
 	}
 	r.listeners.init(o.Capture)

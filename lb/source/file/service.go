@@ -63,6 +63,8 @@ var timeoutFields = []field[lb.Timeouts]{
 	{"idle", func(d *decoder, n *node, t *lb.Timeouts) { duration(d, n, &t.Idle) }},
 	{"halfClosed", func(d *decoder, n *node, t *lb.Timeouts) { duration(d, n, &t.HalfClosed) }},
 	{"udpIdle", func(d *decoder, n *node, t *lb.Timeouts) { duration(d, n, &t.UDPIdle) }},
+	{"keepalive", func(d *decoder, n *node, t *lb.Timeouts) { duration(d, n, &t.KeepAlive) }},
+	{"peerLost", func(d *decoder, n *node, t *lb.Timeouts) { duration(d, n, &t.PeerLost) }},
 }
 
 var offloadFields = []field[lb.Offload]{

@@ -1,0 +1,73 @@
+package admin
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// maxScrapes is how many scrapes are answered at a time.
+const maxScrapes = 4
+
+// Metrics is what /metrics shows, in a registry of its own. Make it first: the
+// data path and the store observe durations through it, everything else is read
+// from the registry, the store and the affinity tables when somebody scrapes.
+type Metrics struct {
+	Dial        Histogram // baton_dial_seconds: until a backend has answered
+	Programming Histogram // baton_programming_seconds: one round of the reconcile loop
+
+	registry *prometheus.Registry
+}
+
+// Histogram takes durations. The zero value takes them and forgets them.
+type Histogram struct{ h prometheus.Histogram }
+
+// Observe adds one duration.
+func (h Histogram) Observe(d time.Duration) {
+	if h.h != nil {
+		h.h.Observe(d.Seconds())
+	}
+}
+
+// NewMetrics makes the metrics of one instance.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		Dial: newHistogram("baton_dial_seconds", helpDialSeconds,
+			prometheus.ExponentialBucketsRange(100e-6, 10, 16)),
+		Programming: newHistogram("baton_programming_seconds", helpProgrammingSeconds,
+			prometheus.ExponentialBucketsRange(100e-6, 30, 16)),
+	}
+	m.registry.MustRegister(m.Dial.h, m.Programming.h,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func newHistogram(name, help string, buckets []float64) Histogram {
+	return Histogram{prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})}
+}
+
+// Register adds a collector of another package.
+func (m *Metrics) Register(c prometheus.Collector) error {
+	if err := m.registry.Register(c); err != nil {
+		return fmt.Errorf("register a metrics collector: %w", err)
+	}
+	return nil
+}
+
+func (m *Metrics) collect(o *Options) error {
+	return m.Register(&collector{registry: o.Registry, store: o.Store, affinity: o.Affinity})
+}
+
+func (m *Metrics) handler(log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: maxScrapes,
+	})
+}

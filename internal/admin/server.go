@@ -1,0 +1,216 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// Store is the desired state that the server shows, and may drain.
+type Store interface {
+	Snapshot() *store.Snapshot
+	FrontendStatus(lb.FrontendKey) store.Status
+	Drain(store.Target) error
+	Undrain(store.Target) error
+}
+
+var _ Store = (*store.Store)(nil)
+
+// AffinityTable knows how many clients of a service are kept at a backend.
+type AffinityTable interface{ Entries(service string) int }
+
+// Readiness says how the instance is. Lifecycle is one.
+type Readiness interface {
+	Ready() error // nil = send clients here
+	Live() error  // nil = a restart would help nothing
+}
+
+// Options configures a Server. Registry and Store must be set; of the rest the
+// zero value works.
+type Options struct {
+	Socket string // path of the unix socket; "" = none
+	HTTP   string // ADDRESS:PORT of the TCP listener; "" = none
+
+	Registry  *flow.Registry
+	Store     Store
+	Affinity  AffinityTable
+	Metrics   *Metrics                  // nil = NewMetrics()
+	Readiness Readiness                 // nil = always ready
+	Doctor    func(context.Context) any // what /v1/doctor answers; nil = not there
+	Instance  Holder                    // who we are
+	Version   string
+	Log       *slog.Logger // nil = silent
+
+	TraceBuffer int           // events that a slow reader of a trace may fall behind; 0 = 4096
+	SlowReader  time.Duration // how long one write may take; 0 = 1m
+}
+
+// Limits on what peers may do.
+const (
+	maxSocketConns = 64
+	maxTCPConns    = 64
+	maxHeader      = 64 << 10
+	headerTimeout  = 5 * time.Second
+	idleTimeout    = 2 * time.Minute
+	stopTimeout    = 2 * time.Second
+)
+
+// Server is the API of one instance.
+type Server struct {
+	o         Options
+	log       *slog.Logger
+	metrics   *Metrics
+	startedAt time.Time
+
+	closers   []func() error
+	listeners []served
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// served is a listener and what is served there.
+type served struct {
+	l net.Listener
+	h http.Handler
+}
+
+// New takes the socket and the TCP address, so that what is wrong with them
+// shows before anything else has begun. Run serves them; Close gives them back.
+func New(o Options) (_ *Server, err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
+	}
+	if o.Readiness == nil {
+		o.Readiness = alwaysReady{}
+	}
+	if o.TraceBuffer == 0 {
+		o.TraceBuffer = 4096
+	}
+	if o.SlowReader == 0 {
+		o.SlowReader = time.Minute
+	}
+	s := &Server{o: o, log: o.Log, metrics: o.Metrics, startedAt: time.Now()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if err := s.metrics.collect(&o); err != nil {
+		return nil, err
+	}
+	if o.Socket != "" {
+		l, err := listenUnix(o.Socket)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.serve(l, maxSocketConns, spareCount, s.control()); err != nil {
+			return nil, err
+		}
+	}
+	if o.HTTP != "" {
+		l, err := net.Listen("tcp", o.HTTP)
+		if err != nil {
+			return nil, fmt.Errorf("listen for metrics and health on %s: %w", o.HTTP, err)
+		}
+		if err := s.serve(l, maxTCPConns, 0, s.readOnly()); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Server) serve(l net.Listener, conns, spare int, h http.Handler) error {
+	b, err := bound(l, conns, spare)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	s.closers = append(s.closers, b.Close)
+	s.listeners = append(s.listeners, served{b, h})
+	return nil
+}
+
+// Run serves until ctx is done, then ends what still runs and returns nil.
+func (s *Server) Run(ctx context.Context) error {
+	requests, cancel := context.WithCancel(context.Background())
+	defer cancel() // ends the streams
+	servers := make([]*http.Server, len(s.listeners))
+	failed := make(chan error, len(s.listeners))
+	var wg sync.WaitGroup
+	for i, l := range s.listeners {
+		srv := &http.Server{
+			Handler:           l.h,
+			ReadHeaderTimeout: headerTimeout,
+			ReadTimeout:       2 * headerTimeout,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeader,
+			ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+			BaseContext:       func(net.Listener) context.Context { return requests },
+		}
+		servers[i] = srv
+		wg.Go(func() {
+			if err := srv.Serve(l.l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serve %s: %w", l.l.Addr(), err)
+			}
+		})
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	cancel()
+	s.stop(servers)
+	wg.Wait()
+	return errors.Join(err, s.Close())
+}
+
+// stop lets answers finish for a moment, then cuts them.
+func (s *Server) stop(servers []*http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	for _, srv := range servers {
+		if srv.Shutdown(ctx) != nil {
+			srv.Close()
+		}
+	}
+}
+
+// Addr is the TCP address, the zero value when there is none.
+func (s *Server) Addr() net.Addr {
+	for _, l := range s.listeners {
+		if a, ok := l.l.Addr().(*net.TCPAddr); ok {
+			return a
+		}
+	}
+	return nil
+}
+
+// Close gives the socket and the TCP address back. It may be called more than
+// once, also after Run, which does it itself.
+func (s *Server) Close() error {
+	s.closeOnce.Do(func() {
+		for _, c := range s.closers {
+			if err := c(); err != nil && !errors.Is(err, net.ErrClosed) {
+				s.closeErr = errors.Join(s.closeErr, err)
+			}
+		}
+	})
+	return s.closeErr
+}
+
+type alwaysReady struct{}
+
+func (alwaysReady) Ready() error { return nil }
+func (alwaysReady) Live() error  { return nil }

@@ -19,8 +19,8 @@
 // would show up as the VIP talking to itself. So a route names a source (RTA_PREFSRC): the address that the default route
 // uses, else the first global one, else, for IPv4, one of narrower scope down to 127.0.0.1. For IPv6 without a global
 // address there is no hint, and none is needed: the kernel chooses among configured addresses only (it takes ::1).
-// When the address of the hint goes away, IPv6 forgets the hint and IPv4 goes on using an address that is gone: call
-// Ensure again on changes of addresses. It also repairs what a loopback device that went down has lost (IPv6).
+// When the address of the hint goes away, IPv6 forgets the hint and IPv4 goes on using an address that is gone; when the
+// loopback device goes down the IPv6 routes go. Calling Ensure again repairs both; Routes.Watch says when.
 //
 // # ARP
 //

@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // plan is what Ensure is going to do.
@@ -84,5 +85,6 @@ func (h *Host) unanswered() (warnings []string) {
 			warn(by)
 		}
 	}
+	slices.Sort(warnings) // told once, so always the same
 	return warnings
 }

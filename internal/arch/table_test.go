@@ -46,6 +46,7 @@ var table = []row{
 	{path: "internal/admin", may: []string{"..."}, not: []string{"cmd/...", "offload/bpf", "lb/source/..."}},
 	{path: "internal/admin/client", may: []string{"internal/admin", "internal/flow"}},
 	{path: "internal/arch"},
+	{path: "internal/e2e"},
 	{path: "internal/testnet"},
 
 	{path: "deploy", tests: []string{"lb/source/...", "lb/store", "internal/admin"}},

@@ -66,6 +66,15 @@ func unacknowledged(fd int) int {
 	return n
 }
 
+// unread is how many bytes wait to be read.
+func unread(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // abort ends the flow now, with a reset to both sides.
 func (f *tcpFlow) abort(by flow.By, why flow.Reason) {
 	if f.phase == phaseClosed {

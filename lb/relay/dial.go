@@ -112,8 +112,11 @@ func (f *tcpFlow) connect(b *sched.Backend) (int, error) {
 // readyWhileDialing sorts what happens before the backend has answered.
 func (f *tcpFlow) readyWhileDialing(l *leg, ev poll.Events) {
 	if l == &f.front {
-		if ev&(poll.Err|poll.Hup) != 0 {
-			f.abort(flow.ByClient, flow.ReasonReset) // a client that only half-closed has no Hup
+		// A client that only half-closed has no Hup. One that reset the
+		// connection after sending something is served: the backend gets those
+		// bytes, then the reset.
+		if ev&(poll.Err|poll.Hup) != 0 && unread(f.front.fd) == 0 {
+			f.abort(flow.ByClient, flow.ReasonReset)
 		}
 		return
 	}

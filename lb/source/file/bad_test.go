@@ -12,6 +12,9 @@ func one(more ...string) string {
 	return "services:\n  - name: web\n    frontends: [\"tcp://10.0.0.1:80\"]\n    " + strings.Join(more, "\n    ") + "\n"
 }
 
+// lines joins the lines of a file.
+func lines(l ...string) string { return strings.Join(l, "\n") + "\n" }
+
 var badFiles = []struct {
 	name string
 	file string
@@ -37,7 +40,9 @@ var badFiles = []struct {
 	{"control character", "zone: a\n\n\x01\n", []string{"3: not YAML: control characters are not allowed"}},
 	{"unknown key", "zone: a\nservicse: []\n", []string{`2: unknown key "servicse": did you mean "services"?`}},
 	{"unknown key, nothing near", "frobnicate: 1\n", []string{`1: unknown key "frobnicate"`}},
-	{"key in another spelling", one("on_backend_removed: keep"), []string{`4: service web: unknown key "on_backend_removed": did you mean "onBackendRemoved"?`}},
+	{"key in another spelling", one(
+		"on_backend_removed: keep",
+	), []string{`4: service web: unknown key "on_backend_removed": did you mean "onBackendRemoved"?`}},
 	{"duplicate key", "zone: a\nservices: []\nzone: b\n", []string{"3: zone: is set already at line 1"}},
 	{"duplicate key, thrice", "zone: a\nzone: b\nzone: c\n", []string{
 		"2: zone: is set already at line 1",
@@ -74,7 +79,10 @@ var badFiles = []struct {
 	{"capture", "capture: tproxy\n", []string{`1: capture: "tproxy" is unknown: use auto, sklookup, anyip or bind`}},
 	{"capture not built", "zone: a\ncapture: sklookup\n", []string{"2: capture: sklookup is not built yet in this version"}},
 	{"capture type", "capture: [auto]\n", []string{"1: capture: is a list, not text"}},
-	{"source", "source:\n  addresses:\n    - 10.0.0.1\n    - 10.0.0.1:80\n    - 0.0.0.0\n    - fe80::1%eth0\n    - 10.0.0.1\n    - 5\n  ports: 60999-32768\n", []string{
+	{"source", lines(
+		"source:", "  addresses:", "    - 10.0.0.1", "    - 10.0.0.1:80", "    - 0.0.0.0", "    - fe80::1%eth0",
+		"    - 10.0.0.1", "    - 5", "  ports: 60999-32768",
+	), []string{
 		`4: source.addresses[1]: "10.0.0.1:80" is not an IP address`,
 		"5: source.addresses[2]: 0.0.0.0 is no address to connect from",
 		"6: source.addresses[3]: fe80::1%eth0 has a zone, which is not supported",
@@ -90,7 +98,9 @@ var badFiles = []struct {
 
 	// Services.
 	{"services as a map", "services: {web: {}}\n", []string{`1: services: is a map, not a list: write [a, b] or one "- a" a line`}},
-	{"service as text", "services:\n  - web\n", []string{"2: services[0]: is text, not a service: write its keys, as {name: …, frontends: …, backends: …}"}},
+	{"service as text", lines(
+		"services:", "  - web",
+	), []string{"2: services[0]: is text, not a service: write its keys, as {name: …, frontends: …, backends: …}"}},
 	{"service without a name", "services:\n  - frontends: [\"tcp://10.0.0.1:80\"]\n", []string{"2: services[0]: name: is missing"}},
 	{"name as a number", "services:\n  - name: 80\n    frontends: [\"tcp://10.0.0.1:80\"]\n", []string{
 		"2: services[0]: name: is a number, not text: put it in quotes",
@@ -103,7 +113,11 @@ var badFiles = []struct {
 	{"frontends as text", "services:\n  - name: web\n    frontends: tcp://10.0.0.1:80\n", []string{
 		`3: service web: frontends: is text, not a list: write [a, b] or one "- a" a line`,
 	}},
-	{"frontends", "services:\n  - name: web\n    frontends:\n      - 10.0.0.1:80\n      - http://10.0.0.1:80\n      - tcp://10.0.0.1\n      - tcp://224.0.0.1:80\n      - tcp://web:80\n      - tcp://10.0.0.1:0\n      - {}\n", []string{
+	{"frontends", lines(
+		"services:", "  - name: web", "    frontends:", "      - 10.0.0.1:80", "      - http://10.0.0.1:80",
+		"      - tcp://10.0.0.1", "      - tcp://224.0.0.1:80", "      - tcp://web:80", "      - tcp://10.0.0.1:0",
+		"      - {}",
+	), []string{
 		`4: service web: frontends[0]: frontend "10.0.0.1:80": want PROTOCOL://IP:PORT, as tcp://10.96.0.10:80 or tcp://[fd96::10]:80`,
 		`5: service web: frontends[1]: frontend "http://10.0.0.1:80": unknown protocol "http": use tcp, udp or sctp`,
 		`6: service web: frontends[2]: frontend "tcp://10.0.0.1": "10.0.0.1" is not IP:PORT; want PROTOCOL://IP:PORT, as tcp://10.96.0.10:80 or tcp://[fd96::10]:80`,
@@ -118,10 +132,16 @@ var badFiles = []struct {
 	{"same name", "services:\n  - name: web\n    frontends: [\"tcp://10.0.0.1:80\"]\n  - name: web\n    frontends: [\"tcp://10.0.0.2:80\"]\n", []string{
 		"4: service web is defined already at line 2",
 	}},
-	{"same frontend in two services", "services:\n  - name: a\n    frontends:\n      - tcp://10.0.0.1:80\n      - tcp://10.0.0.2:80\n  - name: b\n    frontends:\n      - tcp://10.0.0.3:80\n      - tcp://10.0.0.2:80\n", []string{
+	{"same frontend in two services", lines(
+		"services:", "  - name: a", "    frontends:", "      - tcp://10.0.0.1:80", "      - tcp://10.0.0.2:80", "  - name: b",
+		"    frontends:", "      - tcp://10.0.0.3:80", "      - tcp://10.0.0.2:80",
+	), []string{
 		"9: frontend tcp://10.0.0.2:80 of service b is already listed by service a at line 5",
 	}},
-	{"backends", one("backends:", "  - 10.0.0.1", "  - \"10.0.0.1:0\"", "  - {weight: 1}", "  - {address: \"10.0.0.1:80\", wieght: 2}", "  - 7", "  - \"0.0.0.0:80\""), []string{
+	{"backends", one(
+		"backends:", "  - 10.0.0.1", "  - \"10.0.0.1:0\"", "  - {weight: 1}", "  - {address: \"10.0.0.1:80\", wieght: 2}",
+		"  - 7", "  - \"0.0.0.0:80\"",
+	), []string{
 		`5: service web: backends[0]: backend "10.0.0.1" is not IP:PORT; want IP:PORT, as 10.202.1.2:8080 or [fd02::2]:8080`,
 		`6: service web: backends[1]: backend "10.0.0.1:0" has port 0; want IP:PORT, as 10.202.1.2:8080 or [fd02::2]:8080`,
 		"7: service web: backends[2]: address is missing",
@@ -129,7 +149,10 @@ var badFiles = []struct {
 		"9: service web: backends[4]: is a number, not text: put it in quotes",
 		"10: service web: backends[5]: 0.0.0.0 is no address to connect to",
 	}},
-	{"backend keys", one("backends:", "  - address: \"10.0.0.1:80\"", "    weight: 65536", "    priority: -1", "    state: dead", "    maxConnections: 1.5", "    zone: 3"), []string{
+	{"backend keys", one(
+		"backends:", "  - address: \"10.0.0.1:80\"", "    weight: 65536", "    priority: -1", "    state: dead",
+		"    maxConnections: 1.5", "    zone: 3",
+	), []string{
 		"6: service web: backends[0].weight: 65536 is out of range: use 0 to 65535",
 		"7: service web: backends[0].priority: -1 is out of range: use 0 to 65535",
 		`8: service web: backends[0].state: "dead" is unknown: use ready, drain or down`,
@@ -141,7 +164,9 @@ var badFiles = []struct {
 		`5: service web: backends[0].state: "dead" is unknown: use ready, drain or down`,
 		`6: service web: backends[0].address: backend "x" is not IP:PORT; want IP:PORT, as 10.202.1.2:8080 or [fd02::2]:8080`,
 	}},
-	{"backend addresses", one("backends:", "  - addresses: []", "  - addresses: [10.0.0.1]", "  - addresses: [\"10.0.0.1:80\", \"10.0.0.2:81\"]"), []string{
+	{"backend addresses", one(
+		"backends:", "  - addresses: []", "  - addresses: [10.0.0.1]", "  - addresses: [\"10.0.0.1:80\", \"10.0.0.2:81\"]",
+	), []string{
 		"5: service web: backends[0].addresses: is empty",
 		`6: service web: backends[1].addresses[0]: backend "10.0.0.1" is not IP:PORT; want IP:PORT, as 10.202.1.2:8080 or [fd02::2]:8080`,
 		"7: service web: backends[2].addresses[1]: port 81 is not that of the first address, 80",
@@ -155,7 +180,10 @@ var badFiles = []struct {
 	{"huge number", one("limits: {connections: 99999999999999999999}"), []string{
 		"4: service web: limits.connections: 99999999999999999999 is out of range: use 0 to 2147483647",
 	}},
-	{"words", one("mode: fast", "balance: rr", "clientAddress: real", "onBackendRemoved: kill", "offload: {mode: on, path: xdp}", "steer: {choose: best, whenAbsent: stop}", "sctp: {mode: fast, multihoming: all}"), []string{
+	{"words", one(
+		"mode: fast", "balance: rr", "clientAddress: real", "onBackendRemoved: kill", "offload: {mode: on, path: xdp}",
+		"steer: {choose: best, whenAbsent: stop}", "sctp: {mode: fast, multihoming: all}",
+	), []string{
 		`4: service web: mode: "fast" is unknown: use proxy, steer`,
 		`5: service web: balance: "rr" is unknown: use round-robin, least-connections, random, source-hash, maglev`,
 		`6: service web: clientAddress: "real" is unknown: use masked, transparent, proxy-v1, proxy-v2`,
@@ -179,7 +207,9 @@ var badFiles = []struct {
 		"5: service web: timeouts.connect: 0s is not longer than 0",
 		"6: service web: timeouts.idle: 0s is not longer than 0",
 	}},
-	{"sizes", one("offload: {afterBytes: 64K}"), []string{`4: service web: offload.afterBytes: "64K" is not a size: write bytes as 65536, 64KiB, 1MiB or 10MB`}},
+	{"sizes", one(
+		"offload: {afterBytes: 64K}",
+	), []string{`4: service web: offload.afterBytes: "64K" is not a size: write bytes as 65536, 64KiB, 1MiB or 10MB`}},
 	{"size as a fraction", one("offload: {afterBytes: 1.5}"), []string{"4: service web: offload.afterBytes: is a fraction, not a size in bytes"}},
 	{"size too large", one("offload: {afterBytes: 9999999TiB}"), []string{"4: service web: offload.afterBytes: 9999999TiB is larger than any size"}},
 	{"negative size", one("offload: {afterBytes: -1}"), []string{
@@ -198,7 +228,10 @@ var badFiles = []struct {
 		`4: service web: affinity.by: "cookie" is unknown: use client-ip`,
 	}},
 	{"affinity as text", one("affinity: client-ip"), []string{"4: service web: affinity: is text, not a map of keys and values"}},
-	{"health", one("health:", "  probe: icmp", "  interval: 0s", "  timeout: never", "  rise: 0", "  fall: x", "  port: 70000", "  path: index", "  host: a b", "  status: 200-", "  send: 1"), []string{
+	{"health", one(
+		"health:", "  probe: icmp", "  interval: 0s", "  timeout: never", "  rise: 0", "  fall: x", "  port: 70000",
+		"  path: index", "  host: a b", "  status: 200-", "  send: 1",
+	), []string{
 		`5: service web: health.probe: "icmp" is unknown: use tcp, http, udp, sctp`,
 		"6: service web: health.interval: 0s is not longer than 0",
 		`7: service web: health.timeout: "never" is not a duration: write a number and its unit (h, m, s, ms), as 3h, 1m30s or 500ms`,
@@ -216,7 +249,9 @@ var badFiles = []struct {
 	}},
 
 	// Defaults.
-	{"defaults with a name", "defaults:\n  name: web\n  balance: maglev\n", []string{"2: defaults: name: is not for defaults: each service has its own"}},
+	{"defaults with a name", lines(
+		"defaults:", "  name: web", "  balance: maglev",
+	), []string{"2: defaults: name: is not for defaults: each service has its own"}},
 	{"defaults wrong, said once", "defaults:\n  balance: rr\n" + one() + "  - name: b\n    frontends: [\"tcp://10.0.0.2:80\"]\n", []string{
 		`2: defaults: balance: "rr" is unknown: use round-robin, least-connections, random, source-hash, maglev`,
 	}},

@@ -14,22 +14,20 @@ import (
 type notifier struct {
 	path    string
 	log     *slog.Logger
-	inotify *fsnotify.Watcher // nil = there is none to be had
+	inotify *fsnotify.Watcher // nil = not open, or there is none to be had
 	dirs    []string
 	said    string // the last warning
 }
 
-// openNotifier never fails: without inotify its channels stay silent.
-func openNotifier(path string, log *slog.Logger) *notifier {
-	n := &notifier{path: path, log: log}
+// open never fails: without inotify the channels stay silent.
+func (n *notifier) open() {
 	inotify, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("no inotify: looking at the configuration every few seconds instead", "err", err)
-		return n
+		n.log.Warn("no inotify: looking at the configuration every few seconds instead", "err", err)
+		return
 	}
 	n.inotify = inotify
 	n.follow()
-	return n
 }
 
 func (n *notifier) close() {

@@ -10,9 +10,10 @@ import (
 
 // WatchOptions tune a Watcher.
 type WatchOptions struct {
-	Settle  time.Duration // a change is read after that long without another; 0 = 100 ms
-	Recheck time.Duration // the file is looked at that often without being told; 0 = 30 s, 2 s without inotify
-	Log     *slog.Logger  // nil = nothing is logged
+	Settle    time.Duration // a change is read after that long without another; 0 = 100 ms
+	Recheck   time.Duration // the file is looked at that often without being told; 0 = 30 s, 2 s without inotify
+	NoInotify bool          // only look, as for a file system that tells nothing
+	Log       *slog.Logger  // nil = nothing is logged
 }
 
 // Watcher tells of changes of one file: written in place, replaced by rename, or
@@ -63,7 +64,10 @@ func (w *Watcher) Reload() {
 // within Run only.
 func (w *Watcher) Run(ctx context.Context, onChange func(*Config, error)) {
 	w.onChange = onChange
-	n := openNotifier(w.path, w.o.Log)
+	n := &notifier{path: w.path, log: w.o.Log}
+	if !w.o.NoInotify {
+		n.open()
+	}
 	defer n.close()
 	tick := time.NewTicker(w.recheck(n))
 	defer tick.Stop()

@@ -47,6 +47,8 @@ type Relay struct {
 	sources   *sources
 	budget    *budget
 	workers   []*worker
+	watching  context.Context // ends with Close
+	stopWatch context.CancelFunc
 	running   sync.WaitGroup
 
 	limits limitTable
@@ -74,6 +76,7 @@ func New(o Options) (_ *Relay, err error) {
 		store: o.Store, picker: o.Picker, registry: o.Registry, log: o.Log,
 		offloader: o.Offloader, observe: o.ObserveDial, sources: newSources(o.Source),
 	}
+	r.watching, r.stopWatch = context.WithCancel(context.Background())
 	r.listeners.init(o.Capture)
 	r.vips.init(o.Capture, o.StateDir)
 	r.drains.init()
@@ -145,11 +148,12 @@ func (r *Relay) ResetAll(why flow.Reason) {
 // listeners, routes, descriptors. It may be called more than once.
 func (r *Relay) Close() error {
 	r.stopListening()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.stopWatch()
 	r.drains.close()
 	r.closeWorkers()
 	r.running.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.vips.close()
 }
 

@@ -144,6 +144,7 @@ func (r *Relay) ensureLocked() (capture.Report, error) {
 			return capture.Report{}, err
 		}
 		v.routes = routes
+		r.running.Go(func() { r.watchRoutes(routes) })
 	}
 	all := make([]netip.Addr, 0, len(v.users))
 	for a := range v.users {
@@ -162,6 +163,42 @@ func (r *Relay) ensureLocked() (capture.Report, error) {
 	}
 	r.warnLocked(report, all)
 	return report, nil
+}
+
+// watchRoutes makes the routes right again when addresses of the host come and
+// go: the kernel drops, or goes on using, what a route was told of them.
+func (r *Relay) watchRoutes(routes *capture.Routes) {
+	changed := make(chan struct{}, 1)
+	r.running.Go(func() {
+		for {
+			select {
+			case <-r.watching.Done():
+				return
+			case <-changed:
+				r.renewRoutes()
+			}
+		}
+	})
+	err := routes.Watch(r.watching, func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		r.log.Warn("changes of this host's addresses are not seen", "err", err)
+	}
+}
+
+func (r *Relay) renewRoutes() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		return
+	}
+	if _, err := r.ensureLocked(); err != nil {
+		r.log.Warn("routes were not renewed after a change of addresses", "err", err)
+	}
 }
 
 // warnLocked says in the log what a user of anyip must know, once.

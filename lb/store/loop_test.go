@@ -103,7 +103,6 @@ func TestStopAfterARecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLoop(t, New(Options{}))
 		first := l.record(t, Backends, "first")
-		first.setFail(failing("web", ""))
 		var block atomic.Bool
 		l.Register(Frontends, "stuck", programmerFunc(func(ctx context.Context, _ Change) []Failure {
 			if block.Load() {
@@ -113,6 +112,9 @@ func TestStopAfterARecovery(t *testing.T) {
 		}))
 		last := l.record(t, Cleanup, "last")
 		must(t, l.file.Upsert(service("web", "tcp://10.0.0.1:80")))
+		synctest.Wait()
+		first.setFail(failing("web", ""))
+		must(t, l.file.Upsert(service("web", "tcp://10.0.0.2:80")))
 		synctest.Wait()
 		first.setFail(nil)
 		block.Store(true)

@@ -14,7 +14,8 @@ import (
 // Frontends, after which no new flow can begin on anything that is gone; only
 // then Cleanup, which removes what nothing can reach any more. In any other
 // order there would be a moment with a frontend that leads nowhere, or one in
-// which a new flow makes an entry just behind the cleaner's back.
+// which a new flow makes an entry just behind the cleaner's back. So who adds
+// something in Backends takes it away in Cleanup, as a second Programmer.
 type Phase int
 
 // The phases, in the order of a round.

@@ -40,6 +40,9 @@ func (r *recorder) Program(_ context.Context, c Change) []Failure {
 	r.loop.mu.Lock()
 	defer r.loop.mu.Unlock()
 	r.loop.log = append(r.loop.log, call{time.Now(), r.name, c.Services, c.Synced})
+	if len(r.loop.log) > 10_000 {
+		panic("the loop spins")
+	}
 	r.checkFrom(c)
 	var failures []Failure
 	if r.fail != nil {

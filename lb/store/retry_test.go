@@ -1,7 +1,10 @@
 package store
 
 import (
+	"bytes"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,6 +183,45 @@ func TestHeldBackDoesNotSpin(t *testing.T) {
 		must(t, relay.matches(l.Snapshot()))
 		if f := l.Failures(); len(f) > 0 {
 			t.Errorf("left: %v", f)
+		}
+	})
+}
+
+// The log has one line when an object fails, one for each new cause, and one
+// when it works again; not one per retry, and not thousands at once.
+func TestFailuresAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := startLoop(t, New(Options{Log: slog.New(slog.NewTextHandler(&out, nil))}))
+		r := l.record(t, Frontends, "relay")
+		r.setFail(failing("web", "tcp://10.0.0.1:80"))
+		must(t, l.file.Upsert(service("web", "tcp://10.0.0.1:80")))
+		time.Sleep(time.Minute)
+		r.setFail(nil)
+		time.Sleep(time.Minute)
+		r.setFail(func(c Change) (all []Failure) {
+			for _, name := range c.Services {
+				all = append(all, Failure{Service: name, Err: errInjected})
+			}
+			return all
+		})
+		must(t, l.file.Replace(many(100, 1)))
+		synctest.Wait()
+		l.stop(t)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != 2+notesPerRound+1 {
+			t.Fatalf("%d lines:\n%s", len(lines), out.String())
+		}
+		for i, want := range []string{
+			`level=WARN msg="programming failed" programmer=relay phase=frontends svc=web frontend=tcp://10.0.0.1:80 err=injected`,
+			`level=INFO msg="programmed after all" programmer=relay phase=frontends svc=web frontend=tcp://10.0.0.1:80`,
+		} {
+			if !strings.HasSuffix(lines[i], want) {
+				t.Errorf("line %d is %s", i, lines[i])
+			}
+		}
+		if last := lines[len(lines)-1]; !strings.HasSuffix(last, "objects=81") {
+			t.Errorf("the last line is %s", last)
 		}
 	})
 }

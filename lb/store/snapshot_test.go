@@ -44,7 +44,7 @@ func TestMultihomedFrontend(t *testing.T) {
 	var empty Snapshot
 	svc := service("m3ua", "sctp://10.0.0.1|10.1.0.1:2905")
 	n := &Service{Service: svc}
-	n.FrontendSet = []*Frontend{{Frontend: &n.Frontends[0], Service: n}}
+	n.FrontendSet = []*Frontend{{Frontend: &n.Frontends[0], Service: n, asked: n.Frontends[0].FrontendKey}}
 	services, frontends := empty.services.edit(), empty.frontends.edit()
 	enter(services, frontends, n)
 	snap := &Snapshot{services: services.table, frontends: frontends.table}

@@ -126,7 +126,7 @@ func (t *txn) build(svc *lb.Service, source string, old *Service, health map[net
 	fes := make([]Frontend, len(n.Frontends))
 	n.FrontendSet = make([]*Frontend, len(fes))
 	for i := range fes {
-		fes[i] = Frontend{Frontend: &n.Frontends[i], Service: n}
+		fes[i] = Frontend{Frontend: &n.Frontends[i], Service: n, asked: n.Frontends[i].FrontendKey}
 		fes[i].Scheduler = t.scheduler(n, fes[:i], fes[i].Subset, old)
 		n.FrontendSet[i] = &fes[i]
 	}

@@ -5,13 +5,14 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
 // searchBytes bounds what is parsed again to find the line of a syntax error.
-const searchBytes = 32 << 20
+const searchBytes = 4 << 20
 
 const empty = "the file is empty: it needs at least \"services: []\""
 
@@ -55,40 +56,91 @@ func readTree(name string, data []byte) (*node, *Fault) {
 // that parse: where an unclosed quote or bracket opens, or where a block goes
 // wrong.
 func syntaxLine(data []byte, err error) (int, string) {
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	if len(lines[len(lines)-1]) == 0 {
-		lines = lines[:len(lines)-1]
-	}
-	fed := &lineReader{lines: lines}
+	p := newFirstLines(data)
+	fed := &lineReader{lines: p.lines}
 	err = cmp.Or(parseAll(fed), err)
-	line := fed.next
-	end := 0
-	for _, l := range lines[:line] {
-		end += len(l)
-	}
-	for budget := searchBytes; line > 1 && budget > 0; line-- {
-		end -= len(lines[line-1])
-		if budget -= end; parseAll(bytes.NewReader(data[:end])) == nil {
-			break
-		}
-	}
-	return line, syntaxMessage(err, lines, line)
+	said, message := takeLine(err)
+	line := p.search(fed.next, said)
+	return line, syntaxMessage(message, p.lines, line)
 }
 
-func syntaxMessage(err error, lines [][]byte, line int) string {
-	msg := strings.TrimPrefix(err.Error(), "yaml: ")
-	if rest, ok := strings.CutPrefix(msg, "line "); ok {
-		if _, after, ok := strings.Cut(rest, ": "); ok {
-			msg = after
+// firstLines parses the first lines of a file, within a budget of bytes.
+type firstLines struct {
+	data   []byte
+	lines  [][]byte
+	ends   []int // of so many lines
+	budget int
+}
+
+func newFirstLines(data []byte) *firstLines {
+	p := &firstLines{data: data, lines: bytes.SplitAfter(data, []byte("\n")), budget: searchBytes}
+	if last := len(p.lines) - 1; len(p.lines[last]) == 0 {
+		p.lines = p.lines[:last]
+	}
+	p.ends = make([]int, 1, len(p.lines)+1)
+	for _, l := range p.lines {
+		p.ends = append(p.ends, p.ends[len(p.ends)-1]+len(l))
+	}
+	return p
+}
+
+// parse reports whether the first n lines are YAML.
+func (p *firstLines) parse(n int) bool {
+	p.budget -= p.ends[n]
+	return n <= 0 || parseAll(bytes.NewReader(p.data[:p.ends[n]])) == nil
+}
+
+// search finds the line, knowing that the first high lines do not parse and that
+// the parser named the line said (or 0). It tries the nearest lines, then what
+// the parser said, then goes back ever faster, and halves what is left. Without
+// budget it is high, which is rarely more than two off.
+func (p *firstLines) search(high, said int) int {
+	if high <= 1 || p.parse(high-1) {
+		return high
+	}
+	high--
+	for _, l := range []int{max(said, 1), said + 1} {
+		if l < high && p.budget > 2*p.ends[l] && p.parse(l-1) && !p.parse(l) {
+			return l
 		}
 	}
+	low := high
+	for back := 1; low > 0; back *= 2 {
+		if low = max(high-back, 0); p.budget < p.ends[low] || p.parse(low) {
+			break
+		}
+		high = low
+	}
+	for high-low > 1 && p.budget > p.ends[high] {
+		if mid := (low + high) / 2; p.parse(mid) {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return high
+}
+
+// takeLine splits "yaml: line 5: message".
+func takeLine(err error) (line int, message string) {
+	message = strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(message, "line "); ok {
+		if number, after, ok := strings.Cut(rest, ": "); ok {
+			line, _ = strconv.Atoi(number)
+			message = after
+		}
+	}
+	return line, message
+}
+
+func syntaxMessage(message string, lines [][]byte, line int) string {
 	if line >= 1 && line <= len(lines) {
 		indent := lines[line-1][:len(lines[line-1])-len(bytes.TrimLeft(lines[line-1], " \t"))]
 		if bytes.IndexByte(indent, '\t') >= 0 {
 			return "not YAML: a tab cannot indent, use spaces"
 		}
 	}
-	return "not YAML: " + msg
+	return "not YAML: " + message
 }
 
 // parseAll reads every document and drops it.

@@ -35,14 +35,15 @@ func TestSyntaxLine(t *testing.T) {
 // The search for the line ends soon, whatever the file.
 func TestSyntaxLineIsBounded(t *testing.T) {
 	for name, data := range map[string]string{
-		"quote, then nothing":   "a: b\nc: \"" + strings.Repeat("\n", 1<<19),
-		"bracket, then nothing": "a: b\nc: [" + strings.Repeat("\n", 1<<19),
-		"bracket, then items":   "a: b\nc: [" + strings.Repeat("a,\n", 1<<17),
-		"items, then a quote":   "a:\n" + strings.Repeat("- a\n", 1<<17) + "- \"",
-		"brackets":              strings.Repeat("[\n", 1<<17),
-		"dashes":                strings.Repeat("- ", 1<<17),
+		"quote, then nothing":   "a: b\nc: \"" + strings.Repeat("\n", 1<<15),
+		"bracket, then nothing": "a: b\nc: [" + strings.Repeat("\n", 1<<15),
+		"bracket, then items":   "a: b\nc: [" + strings.Repeat("a,\n", 1<<14),
+		"items, then a quote":   "a:\n" + strings.Repeat("- a\n", 1<<14) + "- \"",
+		"brackets":              strings.Repeat("[\n", 1<<14),
+		"dashes":                strings.Repeat("- ", 1<<14),
 	} {
 		p := newFirstLines([]byte(data))
+		p.budget = 1 << 16
 		if line := p.search(len(p.lines), 0); line < 1 || line > len(p.lines) {
 			t.Errorf("%s: line %d of %d", name, line, len(p.lines))
 		}

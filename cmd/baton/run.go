@@ -37,7 +37,7 @@ func newRunCommand() *cobra.Command {
 it when it is valid, and running flows are not touched. SIGTERM stops listening,
 waits for the flows to end, and resets those that are left after --exit-timeout;
 a second signal does not wait.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := o.logger(cmd.ErrOrStderr())
 			if err != nil {

@@ -46,8 +46,7 @@ func (st *stream) flush() error { return errors.Join(st.w.Flush(), st.rc.Flush()
 type document func(w io.Writer) error
 
 // serveDocument answers with the document once or, when the request has
-// watch=INTERVAL, again and again: a line each time that it has changed, or at
-// every interval when always=1.
+// watch=INTERVAL, again and again: a line each time that it has changed.
 func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request, doc document) {
 	interval, err := watchInterval(r)
 	if err != nil {
@@ -65,7 +64,6 @@ func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request, doc docum
 }
 
 func (s *Server) watch(st *stream, r *http.Request, doc document, interval time.Duration) {
-	always := r.URL.Query().Get("always") == "1"
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	seed := maphash.MakeSeed()
@@ -73,7 +71,7 @@ func (s *Server) watch(st *stream, r *http.Request, doc document, interval time.
 	for first := true; ; first = false {
 		// What has changed is found without keeping the last document: it may
 		// be a hundred thousand flows long.
-		if first || always || sum(seed, doc, io.Discard) != sent {
+		if first || sum(seed, doc, io.Discard) != sent {
 			sent = sum(seed, doc, st.w)
 			if st.flush() != nil {
 				return

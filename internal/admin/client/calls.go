@@ -77,13 +77,10 @@ func (c *Client) Reset(ctx context.Context, id string) (r admin.ResetResult, err
 	return r, err
 }
 
-// Watch asks for a list again and again: a line each time that it has changed,
-// or at every interval if always.
-func (c *Client) Watch(ctx context.Context, path string, q url.Values, every time.Duration, always bool) (*Lines, error) {
+// Watch asks for a list again and again: a line each time that it has changed.
+// It sets a parameter of q.
+func (c *Client) Watch(ctx context.Context, path string, q url.Values, every time.Duration) (*Lines, error) {
 	q.Set("watch", every.String())
-	if always {
-		q.Set("always", "1")
-	}
 	body, err := c.Get(ctx, path, q)
 	if err != nil {
 		return nil, err

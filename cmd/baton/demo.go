@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/baton-lb/baton/internal/admin/client"
+	"github.com/baton-lb/baton/internal/testnet"
+)
+
+// demo is the demonstration: hosts in network namespaces, this program as the
+// balancer between them, and a story that checks what it tells.
+type demo struct {
+	*stage
+	screen *screen
+	fast   bool
+
+	// Set in the first step.
+	dir      string
+	star     *testnet.Star
+	clients  []*testnet.Host
+	api      *client.Client
+	instance *testnet.Cmd
+
+	web    []*talk                    // connections to web that stay open
+	pinned map[*testnet.Host]string   // who answers each client at sticky
+	served map[string]*testnet.Server // by name and port: backend1:80
+}
+
+func newDemoCommand() *cobra.Command {
+	fast := false
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show it all on this machine, in under a minute",
+		Long: `Make clients, a balancer and three backends in network namespaces of their own,
+run this program on the balancer, and show what it does: balancing, affinity, a
+backend that dies, a drain, a reload, the trace of one flow. Every command is
+shown with its true output, and what is told is checked; exit code 1 when it does
+not happen so. Nothing outside those namespaces and one directory for temporary
+files is touched, and nothing is left. It needs root.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return errors.New("the demo makes network namespaces and so needs root: use sudo, or make demo")
+			}
+			ctx := cmd.Context()
+			if ctx == nil {
+				ctx = context.Background()
+			}
+			// SIGPIPE among them: output that nobody reads must not end us unclean.
+			ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+			defer stop()
+			screen := newScreen(cmd.OutOrStdout())
+			return perform(ctx, func(s *stage) {
+				d := &demo{stage: s, screen: screen, fast: fast}
+				d.play()
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&fast, "fast", false, "do not wait for readers")
+	return cmd
+}
+
+// play tells the story.
+func (d *demo) play() {
+	began := time.Now()
+	d.showHosts()
+	d.showFile()
+	d.showBalancing()
+	d.showAffinity()
+	d.showFailover()
+	d.showDrain()
+	d.showReload()
+	d.showTrace()
+	d.finish()
+	d.screen.title("The end")
+	d.screen.say("All of this has happened as told, in " + humanAge(time.Since(began)) + "; hosts, processes and files are gone.")
+}
+
+// rest gives readers time, of the length of what they read.
+func (d *demo) rest(lines int) {
+	if d.screen.err != nil {
+		d.Fatalf("print: %w", d.screen.err)
+	}
+	if d.fast {
+		d.pause(0)
+		return
+	}
+	d.pause(500*time.Millisecond + time.Duration(lines)*200*time.Millisecond)
+}

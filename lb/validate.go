@@ -105,6 +105,8 @@ func validateAddress(f *faults, at string, a netip.AddrPort) {
 		f.add(at, "%s is not IP:PORT with a port that is not 0", a)
 	case a.Addr().IsMulticast() || a.Addr() == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		f.add(at, "%s is a multicast or broadcast address", a.Addr())
+	case a.Addr().Is4In6():
+		f.add(at, "%s is an IPv4 address in IPv6 clothes: write %s", a.Addr(), a.Addr().Unmap())
 	case a.Addr().Zone() != "":
 		f.add(at, "%s has a zone, which is not supported", a.Addr())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 )
@@ -14,12 +15,14 @@ import (
 // cgroup2 and bpffs stay where they were.
 //
 // It is killed when its context is done, when the test ends, and when the test's
-// process dies.
+// process dies. For the last of these the kernel watches the thread that started
+// it (prctl(2), PR_SET_PDEATHSIG), which is kept for as long as the program runs.
 type Cmd struct {
 	*exec.Cmd
 	host *Host
 
-	wait func() error // waits once, for every caller
+	wait  func() error  // waits once, for every caller
+	ended chan struct{} // closed when it has been waited for
 
 	// mu guards what follows.
 	mu      sync.Mutex
@@ -28,9 +31,12 @@ type Cmd struct {
 
 // Command prepares a program to run inside the host.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
-	c := &Cmd{Cmd: exec.CommandContext(ctx, name, args...), host: h}
+	c := &Cmd{Cmd: exec.CommandContext(ctx, name, args...), host: h, ended: make(chan struct{})}
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	c.wait = sync.OnceValue(c.Cmd.Wait)
+	c.wait = sync.OnceValue(func() error {
+		defer close(c.ended)
+		return c.Cmd.Wait()
+	})
 	h.t.Cleanup(c.kill)
 	return c
 }
@@ -51,8 +57,22 @@ func (h *Host) TestProcess(ctx context.Context, test string, env ...string) *Cmd
 }
 
 // Start starts the program and returns.
-func (c *Cmd) Start() (err error) {
-	c.host.Do(func() { err = c.Cmd.Start() })
+func (c *Cmd) Start() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		var inner error
+		err := inNamespace(c.host.ns, func() { inner = c.Cmd.Start() })
+		if err == nil {
+			err = inner
+		}
+		started <- err
+		if err == nil {
+			<-c.ended
+		}
+	}()
+	err := <-started
 	if err == nil {
 		c.mu.Lock()
 		c.started = true

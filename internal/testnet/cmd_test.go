@@ -2,6 +2,7 @@ package testnet
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -61,6 +62,29 @@ func TestCommandEndsWithTheTest(t *testing.T) {
 	}
 	if first, second := c.Wait(), c.Wait(); first == nil || first != second {
 		t.Errorf("Wait says %v, then %v; want one error twice", first, second)
+	}
+}
+
+// Threads come and go in a test; a program goes with the last of them only.
+func TestCommandOutlivesThreads(t *testing.T) {
+	n := New(t)
+	c := n.Host("a").Command(t.Context(), "sleep", "600")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if err := onOwnThread(func() {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-c.ended:
+		t.Error("the program has ended")
+	default:
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
+	if err != nil || !strings.Contains(string(stat), "(sleep) S") {
+		t.Errorf("the program's state is %q, %v", stat, err)
 	}
 }
 

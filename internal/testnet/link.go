@@ -150,6 +150,9 @@ func (h *Host) addAddr(dev string, prefix netip.Prefix) error {
 	if err := h.nl.AddrAdd(link, addr); err != nil {
 		return fmt.Errorf("add %s to %s: %w", prefix, dev, err)
 	}
+	if prefix.Addr().Is6() {
+		return h.waitJoined(link, prefix.Addr())
+	}
 	return nil
 }
 

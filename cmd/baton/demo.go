@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -56,20 +57,30 @@ files is touched, and nothing is left. It needs root.`,
 			// SIGPIPE among them: output that nobody reads must not end us unclean.
 			ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 			defer stop()
-			screen := newScreen(cmd.OutOrStdout())
-			return perform(ctx, func(s *stage) {
-				d := &demo{stage: s, screen: screen, fast: fast}
-				d.play()
-			})
+			return runDemo(ctx, newScreen(cmd.OutOrStdout()), fast)
 		},
 	}
 	cmd.Flags().BoolVar(&fast, "fast", false, "do not wait for readers")
 	return cmd
 }
 
-// play tells the story.
-func (d *demo) play() {
+// runDemo tells the story and undoes everything.
+func runDemo(ctx context.Context, screen *screen, fast bool) error {
 	began := time.Now()
+	err := perform(ctx, func(s *stage) {
+		d := &demo{stage: s, screen: screen, fast: fast}
+		d.play()
+	})
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	screen.title("The end")
+	screen.say("All of it happened as told, in " + humanAge(time.Since(began)) + ". Hosts, processes and files are gone.")
+	return screen.err
+}
+
+// play is the story.
+func (d *demo) play() {
 	d.showHosts()
 	d.showFile()
 	d.showBalancing()
@@ -79,8 +90,6 @@ func (d *demo) play() {
 	d.showReload()
 	d.showTrace()
 	d.finish()
-	d.screen.title("The end")
-	d.screen.say("All of this has happened as told, in " + humanAge(time.Since(began)) + "; hosts, processes and files are gone.")
 }
 
 // rest gives readers time, of the length of what they read.
@@ -93,4 +102,11 @@ func (d *demo) rest(lines int) {
 		return
 	}
 	d.pause(500*time.Millisecond + time.Duration(lines)*200*time.Millisecond)
+}
+
+// breathe is the moment between a command and its output.
+func (d *demo) breathe() {
+	if !d.fast {
+		d.pause(300 * time.Millisecond)
+	}
 }

@@ -70,7 +70,7 @@ func (s *screen) lines(style, text string) {
 }
 
 func (s *screen) line(style, text string) {
-	text = fit(text)
+	text = fit(strings.TrimRight(text, " "))
 	if s.colour && style != "" {
 		text = "\x1b[" + style + "m" + text + "\x1b[0m"
 	}

@@ -15,9 +15,11 @@ import (
 	"github.com/baton-lb/baton/internal/testnet"
 )
 
-// demoSocket is the admin socket, in the demonstration's directory, where every
-// command runs.
-const demoSocket = "admin.sock"
+// What is in the demonstration's directory, where every command runs.
+const (
+	demoFile   = "baton.yaml"
+	demoSocket = "admin.sock"
+)
 
 // makeDirectory makes the directory for the file, the socket and the log. In
 // bin there is this very program as baton, for the commands to find.
@@ -51,6 +53,7 @@ func (d *demo) command(ctx context.Context, name string, args ...string) *testne
 // 0 unless others are named.
 func (d *demo) shell(line string, codes ...int) string {
 	d.screen.command(line)
+	d.breathe()
 	out, err := d.command(d.ctx, "sh", "-c", line).CombinedOutput()
 	d.screen.output(string(out))
 	code := 0
@@ -77,10 +80,11 @@ func rows(table string) []string {
 	return lines[1:]
 }
 
-// background shows a line that ends in "&" and starts the command it names, with
-// its output in a file of the directory.
-func (d *demo) background(line, output string, args ...string) *testnet.Cmd {
-	d.screen.command(line)
+// background starts a baton command and shows the line that does so in a shell;
+// what it prints goes into a file of the directory.
+func (d *demo) background(output string, args ...string) *testnet.Cmd {
+	line := "baton " + strings.Join(args, " ")
+	d.screen.command(line + " >" + output + " 2>&1 &")
 	f, err := os.Create(d.path(output))
 	d.must("make "+output, err)
 	defer f.Close()
@@ -102,8 +106,7 @@ func (d *demo) end(c *testnet.Cmd, what string) {
 
 // startBaton runs the balancer and waits until it serves.
 func (d *demo) startBaton() {
-	d.instance = d.background("baton run --config baton.yaml --socket "+demoSocket+" --state-dir . 2>baton.log &", "baton.log",
-		"run", "--config", "baton.yaml", "--socket", demoSocket, "--state-dir", ".")
+	d.instance = d.background("run.log", "run", "--config", demoFile, "--socket", demoSocket, "--state-dir", ".")
 	d.Cleanup(d.showLog)
 	d.await("baton serves", func() error {
 		i, err := d.api.Instance(d.ctx)
@@ -119,8 +122,8 @@ func (d *demo) showLog() {
 	if !d.failed() || d.ctx.Err() != nil {
 		return
 	}
-	log, _ := os.ReadFile(d.path("baton.log"))
+	log, _ := os.ReadFile(d.path("run.log"))
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-	d.screen.say("\nThe end of baton.log:")
+	d.screen.say("\nThe end of run.log:")
 	d.screen.output(strings.Join(lines[max(0, len(lines)-10):], "\n"))
 }

@@ -54,7 +54,7 @@ type tcpFlow struct {
 	stopped     bool // an Offloader holds the descriptors
 	seenFirst   [2]bool
 	timer       poll.Timer
-	changed     int64 // when bytes last moved or a side closed, Unix nanoseconds
+	changed     int64 // when bytes last moved or a side closed, as poll.Loop.Nano
 
 	// Dialling.
 	tried     []*sched.Backend
@@ -72,8 +72,8 @@ type tcpFlow struct {
 	mu       sync.Mutex // guards the descriptors against counters taken elsewhere
 	gone     bool       // the descriptors are closed or given away
 	bytes    [2]atomic.Uint64
-	lastSeen atomic.Int64
-	packets  [2]uint64 // guarded by mu: final counts, once gone
+	lastSeen atomic.Int64 // Unix nanoseconds
+	packets  [2]uint64    // guarded by mu: final counts, once gone
 }
 
 // Indices of the two directions.
@@ -224,9 +224,8 @@ func (f *tcpFlow) moveFailed(err error, src, dst *leg) {
 
 // moved counts what a direction has delivered.
 func (f *tcpFlow) moved(h *pump.Half, dir int, src *leg) {
-	now := f.w.loop.Nano()
-	f.changed = now
-	f.lastSeen.Store(now)
+	f.changed = f.w.loop.Nano()
+	f.lastSeen.Store(f.w.loop.Now().UnixNano())
 	f.bytes[dir].Store(h.Moved())
 	if !f.seenFirst[dir] {
 		f.seenFirst[dir] = true

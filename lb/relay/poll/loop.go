@@ -3,6 +3,7 @@ package poll
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ const (
 	RdHup Events = unix.EPOLLRDHUP // the peer has closed its direction
 	Hup   Events = unix.EPOLLHUP
 	Err   Events = unix.EPOLLERR
+	Pri   Events = unix.EPOLLPRI // there is an urgent byte among what can be read
 )
 
 // Handler is told on the loop's goroutine that its descriptor is ready.
@@ -37,17 +39,19 @@ const batch = 256 // events taken at once
 // are for its own goroutine only.
 type Loop struct {
 	// Immutable.
-	epfd, wakefd int
+	wakefd  int
+	started time.Time
 
 	load atomic.Int64 // see Load
 
 	// The loop's goroutine only.
+	epfd     int    // -1 once Run has returned
 	handlers []slot // by descriptor
 	timers   timerHeap
 	soon     []Runner
 	running  []Runner // the other buffer of soon
 	now      time.Time
-	nowNano  int64
+	nowNano  int64 // see Nano
 
 	mu     sync.Mutex // guards what follows
 	inbox  []func()
@@ -73,7 +77,7 @@ func New() (*Loop, error) {
 		unix.Close(epfd)
 		return nil, fmt.Errorf("create eventfd: %w", err)
 	}
-	l := &Loop{epfd: epfd, wakefd: wakefd}
+	l := &Loop{epfd: epfd, wakefd: wakefd, started: time.Now()}
 	l.tick()
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(wakefd)}
 	if err := unix.EpollCtl(epfd, unix.EPOLL_CTL_ADD, wakefd, &ev); err != nil {
@@ -86,7 +90,7 @@ func New() (*Loop, error) {
 
 // Add watches a socket, edge-triggered for everything.
 func (l *Loop) Add(fd int, h Handler) error {
-	return l.add(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLET, h)
+	return l.add(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|unix.EPOLLET, h)
 }
 
 // AddListener watches a listening socket that other loops may watch too.
@@ -130,7 +134,8 @@ func (l *Loop) Soon(r Runner) { l.soon = append(l.soon, r) }
 // Now is the time at which the events at hand were taken.
 func (l *Loop) Now() time.Time { return l.now }
 
-// Nano is Now as Unix nanoseconds.
+// Nano is Now as nanoseconds since the loop was made. It goes on steadily when
+// somebody sets the host's clock.
 func (l *Loop) Nano() int64 { return l.nowNano }
 
 // Load is a figure that the loop's user keeps (how many flows live here), to
@@ -219,16 +224,20 @@ func (l *Loop) wait() int {
 	if !ok {
 		return -1
 	}
-	d := next - time.Now().UnixNano()
+	d := time.Duration(next) - time.Since(l.started)
 	if d <= 0 {
 		return 0
 	}
-	return int((d + int64(time.Millisecond) - 1) / int64(time.Millisecond))
+	ms := d / time.Millisecond
+	if d%time.Millisecond > 0 {
+		ms++ // rather late than in a round that finds nothing due
+	}
+	return int(min(ms, math.MaxInt32)) // epoll_wait takes a C int
 }
 
 func (l *Loop) tick() {
 	l.now = time.Now()
-	l.nowNano = l.now.UnixNano()
+	l.nowNano = int64(l.now.Sub(l.started))
 }
 
 func (l *Loop) runSoon() {
@@ -256,5 +265,6 @@ func (l *Loop) readInbox() bool {
 
 func (l *Loop) release() {
 	unix.Close(l.epfd)
+	l.epfd = -1 // Remove may still be called, and must not reach whoever has the number next
 	unix.Close(l.wakefd)
 }

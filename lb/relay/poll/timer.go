@@ -2,6 +2,7 @@ package poll
 
 import (
 	"container/heap"
+	"math"
 	"time"
 )
 
@@ -10,14 +11,15 @@ import (
 type Timer struct {
 	Fire func()
 
-	when  int64 // Unix nanoseconds
+	when  int64 // as Loop.Nano
 	index int   // in the heap, +1; 0 = not armed
 }
 
 // Arm sets t to fire d from now, instead of when it was set to before. It never
 // fires in the round that armed it.
 func (l *Loop) Arm(t *Timer, d time.Duration) {
-	t.when = l.nowNano + max(1, int64(d))
+	d = max(1, min(d, math.MaxInt64-time.Duration(l.nowNano)))
+	t.when = l.nowNano + int64(d)
 	if t.index > 0 {
 		heap.Fix(&l.timers, t.index-1)
 		return

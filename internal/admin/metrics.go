@@ -37,18 +37,22 @@ func (h Histogram) Observe(d time.Duration) {
 // NewMetrics makes the metrics of one instance.
 func NewMetrics() *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		Dial: newHistogram("baton_dial_seconds", helpDialSeconds,
-			prometheus.ExponentialBucketsRange(100e-6, 10, 16)),
-		Programming: newHistogram("baton_programming_seconds", helpProgrammingSeconds,
-			prometheus.ExponentialBucketsRange(100e-6, 30, 16)),
+		registry:    prometheus.NewRegistry(),
+		Dial:        newHistogram("baton_dial_seconds", helpDialSeconds),
+		Programming: newHistogram("baton_programming_seconds", helpProgrammingSeconds),
 	}
 	m.registry.MustRegister(m.Dial.h, m.Programming.h,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-func newHistogram(name, help string, buckets []float64) Histogram {
+// buckets are from a backend in the same rack to one that hardly answers, in
+// seconds; a round of programming spans about the same.
+var buckets = []float64{
+	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,
+}
+
+func newHistogram(name, help string) Histogram {
 	return Histogram{prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})}
 }
 

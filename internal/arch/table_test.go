@@ -45,6 +45,7 @@ var table = []row{
 
 	{path: "internal/admin", may: []string{"..."}, not: []string{"cmd/...", "offload/bpf", "lb/source/..."}},
 	{path: "internal/admin/client", may: []string{"internal/admin", "internal/flow"}},
+	{path: "internal/admin/doctor", may: []string{"internal/admin", "internal/flow", "lb", "lb/relay/capture"}},
 	{path: "internal/arch"},
 	{path: "internal/e2e"},
 	{path: "internal/testnet"},

@@ -7,7 +7,7 @@
 // It does no I/O and knows no data path: a path attaches itself to a record
 // (Path), is asked for counters there and told there to end the flow.
 //
-// Lock order: Registry shard, then Record, then a Path's own lock. Counters of
-// a path are read under both of the former, so Path.Counters must not call
-// back into this package.
+// Lock order: Registry shard, then Record, then a Path's own lock or the table
+// of Loads. Counters of a path are read under both of the former, so
+// Path.Counters must not call back into this package.
 package flow

@@ -12,6 +12,9 @@ type endedRing struct {
 }
 
 func (e *endedRing) add(v View) {
+	if e.max <= 0 {
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.v) < e.max {

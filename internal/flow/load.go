@@ -26,11 +26,15 @@ func (l *Load) Failures() uint64 { return l.failures.Load() }
 // reserve counts one more open flow unless there are already limit of them
 // (0 = no limit).
 func (l *Load) reserve(limit int) bool {
-	if l.flows.Add(1) <= int64(limit) || limit == 0 {
-		return true
+	for {
+		n := l.flows.Load()
+		if limit > 0 && n >= int64(limit) {
+			return false
+		}
+		if l.flows.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
-	l.flows.Add(-1)
-	return false
 }
 
 type loadKey struct {
@@ -67,6 +71,23 @@ func (t *loads) release(l *Load) {
 	defer t.mu.Unlock()
 	l.refs.Add(-1)
 	t.forgetLocked(l)
+}
+
+// opened counts one open flow more, within the limit. A flow may open on a Load
+// that was let go just before; it is listed again then.
+func (t *loads) opened(l *Load, limit int) bool {
+	if !l.reserve(limit) {
+		return false
+	}
+	if l.refs.Load() > 0 {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.m[l.key] == nil && l.flows.Load() > 0 {
+		t.m[l.key] = l
+	}
+	return true
 }
 
 // closed counts one open flow less.

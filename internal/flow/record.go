@@ -38,6 +38,7 @@ type Record struct {
 	pathName     PathName
 	path         Path
 	base         Counters // of earlier paths
+	booked       Counters // of base: what the registry's sums have already
 	state        State
 	picked       Picked
 	handedOffAt  time.Time
@@ -79,40 +80,48 @@ type Assignment struct {
 // reports false, and changes nothing, when the new one is at its limit or the
 // flow has ended. Giving it to the backend that it has changes nothing.
 func (r *Record) Assign(a Assignment) bool {
-	r.mu.Lock()
-	same := r.load != nil && r.load == a.Load
-	r.mu.Unlock()
-	if same {
-		return true
-	}
-	if a.Load != nil && !a.Load.reserve(a.Limit) {
-		return false
-	}
-	r.mu.Lock()
-	old := r.load
-	ended := r.state == Ended
-	if ended {
-		old = a.Load
-	} else {
-		r.load, r.backend, r.picked = a.Load, a.Backend, a.Picked
-	}
-	r.mu.Unlock()
+	old, ok, changed := r.assign(a)
 	if old != nil {
 		r.registry.loads.closed(old)
 	}
-	if !ended {
+	if changed {
 		r.emit(EventPicked, func(e *Event) { e.Backend, e.Picked = a.Backend, a.Picked })
 	}
-	return !ended
+	return ok
+}
+
+func (r *Record) assign(a Assignment) (old *Load, ok, changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.state == Ended:
+		return nil, false, false
+	case r.load == a.Load && r.backend == a.Backend:
+		return nil, true, false
+	case a.Load != nil && a.Load != r.load && !r.registry.loads.opened(a.Load, a.Limit):
+		return nil, false, false
+	}
+	if old = r.load; old == a.Load {
+		old = nil
+	}
+	r.load, r.backend, r.picked = a.Load, a.Backend, a.Picked
+	return old, true, true
 }
 
 // Attach makes path the one that carries the flow from now on. The counters of
-// the path before it are kept.
+// the path before it are kept. After the flow's end it does nothing.
 func (r *Record) Attach(name PathName, path Path) {
+	sh := r.registry.shard(r.id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.path != nil {
-		r.base = r.base.add(r.path.Counters())
+	if r.state == Ended {
+		return
+	}
+	r.base, r.path = r.countersLocked(), nil
+	if r.pathName != "" && r.pathName != name {
+		sh.bookLocked(r)
 	}
 	r.pathName, r.path = name, path
 }
@@ -203,6 +212,12 @@ func (r *Record) countersLocked() Counters {
 		return r.base
 	}
 	return r.base.add(r.path.Counters())
+}
+
+// unbookedLocked is the payload that the registry's sums do not have yet.
+func (r *Record) unbookedLocked() (toBackend, toClient uint64) {
+	c := r.countersLocked()
+	return c.BytesToBackend - r.booked.BytesToBackend, c.BytesToClient - r.booked.BytesToClient
 }
 
 func (r *Record) viewLocked(counters bool) View {

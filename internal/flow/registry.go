@@ -2,20 +2,17 @@ package flow
 
 import (
 	"net/netip"
-	"sync"
 	"time"
 )
 
 // Options configures a Registry. The zero value works.
 type Options struct {
-	EndedKept int              // how many ended flows are remembered; 0 = 1024
+	EndedKept int              // how many ended flows are remembered; 0 = 1024, less = none
 	Now       func() time.Time // nil = time.Now
 	// OnEnded, when set, is called for every flow that ends, on the goroutine
 	// of its data path: it must not block.
 	OnEnded func(*View)
 }
-
-const shardCount = 64
 
 // Registry lists every live flow and remembers the last ended ones.
 type Registry struct {
@@ -27,13 +24,6 @@ type Registry struct {
 	hub     hub
 	ended   endedRing
 	shards  [shardCount]shard
-}
-
-type shard struct {
-	mu    sync.Mutex // guards what follows
-	live  map[ID]*Record
-	total map[EndedKey]uint64
-	bytes map[BytesKey]uint64
 }
 
 // NewRegistry makes an empty registry.
@@ -69,7 +59,7 @@ func (r *Registry) Open(s Spec) *Record {
 	}
 	rec := &Record{
 		registry: r, id: s.ID, mode: s.Mode, service: s.Service, startedAt: s.StartedAt,
-		key: NewKey(s.Proto, s.Client, s.Frontend), state: Dialing, base: s.Counters,
+		key: NewKey(s.Proto, s.Client, s.Frontend), state: Dialing, base: s.Counters, booked: s.Counters,
 	}
 	sh := r.shard(s.ID)
 	sh.mu.Lock()
@@ -97,14 +87,13 @@ func (r *Registry) finish(rec *Record, by By, reason Reason) {
 	}
 	rec.state, rec.endedBy, rec.reason, rec.endedAt = Ended, by, reason, r.now()
 	rec.base, rec.path = rec.countersLocked(), nil
+	sh.bookLocked(rec)
 	load, whenEnded := rec.load, rec.whenEnded
 	rec.load = nil
 	v := rec.viewLocked(true)
 	rec.mu.Unlock()
 	delete(sh.live, rec.id)
 	sh.total[EndedKey{v.Service, v.Protocol, v.Path, by, reason}]++
-	sh.bytes[BytesKey{v.Service, ToBackend, v.Path}] += v.BytesToBackend
-	sh.bytes[BytesKey{v.Service, ToClient, v.Path}] += v.BytesToClient
 	sh.mu.Unlock()
 
 	if load != nil {
@@ -195,7 +184,8 @@ func (r *Registry) countDialFailure(service string, backend netip.AddrPort, why 
 }
 
 // Stats sums all flows. A flow is counted either as live or as ended, never as
-// both or neither, so totals never go back.
+// both or neither, and bytes stay with the path that carried them, so totals
+// never go back. What an adopted flow carried before is not in them.
 func (r *Registry) Stats() Stats {
 	st := Stats{
 		Active: make(map[ActiveKey]int64),
@@ -206,25 +196,6 @@ func (r *Registry) Stats() Stats {
 		r.shards[i].addTo(&st)
 	}
 	return st
-}
-
-func (s *shard) addTo(st *Stats) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, n := range s.total {
-		st.Ended[k] += n
-	}
-	for k, n := range s.bytes {
-		st.Bytes[k] += n
-	}
-	for _, rec := range s.live {
-		rec.mu.Lock()
-		path, c := rec.pathName, rec.countersLocked()
-		rec.mu.Unlock()
-		st.Active[ActiveKey{rec.service, rec.key.proto, path}]++
-		st.Bytes[BytesKey{rec.service, ToBackend, path}] += c.BytesToBackend
-		st.Bytes[BytesKey{rec.service, ToClient, path}] += c.BytesToClient
-	}
 }
 
 func (r *Registry) shard(id ID) *shard { return &r.shards[id%shardCount] }

@@ -13,6 +13,7 @@ type Backend struct {
 
 	HealthReason string // why it is unhealthy
 	Unhealthy    bool   // a probe or a passive ejection says so
+	Ramp         uint8  // percent of its weight while it comes back, 1 to 99; 0 = all of it
 	Drained      bool   // `baton drain` says so
 }
 
@@ -41,9 +42,24 @@ func (b *Backend) flows() int64 {
 	return b.Load.Flows()
 }
 
-func (b *Backend) level() level { return level{b.flows(), int64(b.Weight)} }
+// shareUnit is what a weight of 1 counts. A power of two changes no table of
+// Maglev (priceOf rounds to one): whether a backend ramps moves no client among
+// the others.
+const shareUnit = 128
 
-// level is how many open flows a backend has for its weight.
+// share is the backend's part of the new flows: its weight, less while it comes
+// back, but never nothing.
+func (b *Backend) share() uint32 {
+	full := uint32(b.Weight) * shareUnit
+	if b.Ramp == 0 || b.Ramp >= 100 {
+		return full
+	}
+	return max(1, full*uint32(b.Ramp)/100)
+}
+
+func (b *Backend) level() level { return level{b.flows(), int64(b.share())} }
+
+// level is how many open flows a backend has for its share.
 type level struct{ flows, weight int64 }
 
 // below reports whether l is the lower load.

@@ -23,6 +23,10 @@
 // its limit, or that this flow has tried, cannot. Then come the others of that
 // priority, then the next priority.
 //
+// A backend that comes back may be ramping (Backend.Ramp): it counts with less
+// than its weight until it is warm. Least-connections needs that most: to it an
+// idle backend is the best one, and would get every flow until it has caught up.
+//
 // # Hashes
 //
 // Source-hash takes the client's address (not its port), Maglev its address

@@ -85,7 +85,7 @@ func makeTable(backends []*Backend, hashes []uint64, size int) []uint16 {
 	for filled := 0; ; {
 		for i := range fillers {
 			p := &fillers[i]
-			p.gained += uint32(backends[i].Weight)
+			p.gained += backends[i].share()
 			for ; p.gained >= price; p.gained -= price {
 				p.take(table, taken, uint16(i))
 				if filled++; filled == size {
@@ -100,11 +100,11 @@ func makeTable(backends []*Backend, hashes []uint64, size int) []uint16 {
 // a turn for each, but a power of two, so that the others' turns hardly ever
 // change their order when one backend comes or goes.
 func priceOf(backends []*Backend) uint32 {
-	total := 0
+	total := uint64(0)
 	for _, b := range backends {
-		total += int(b.Weight)
+		total += uint64(b.share())
 	}
-	return 1 << bits.Len(uint((total-1)/len(backends)))
+	return 1 << bits.Len64((total-1)/uint64(len(backends)))
 }
 
 // take takes the next free entry. There must be one.

@@ -71,15 +71,16 @@ func (t *tier) drawAny(f filter, s *Scheduler) *Backend {
 		if !f.allows(b) {
 			continue
 		}
-		total += uint64(b.Weight)
-		if s.randN(total) < uint64(b.Weight) {
+		share := uint64(b.share())
+		total += share
+		if s.randN(total) < share {
 			chosen = b
 		}
 	}
 	return chosen
 }
 
-func sumsOf(weights []uint16) []uint64 {
+func sumsOf(weights []uint32) []uint64 {
 	if weights == nil {
 		return nil
 	}

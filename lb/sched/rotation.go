@@ -126,7 +126,7 @@ func (r *rotation) standing(t *tier) []int64 {
 		copy(out, r.current)
 		return out
 	}
-	w, done := int64(t.backends[0].Weight), int64(r.cursor.Load())%int64(len(out))
+	w, done := int64(t.backends[0].share()), int64(r.cursor.Load())%int64(len(out))
 	for i := range out {
 		out[i] = w * done
 		if int64(i) < done {

@@ -160,7 +160,7 @@ func TestComingAndGoing(t *testing.T) {
 		s = New(lb.RoundRobin, p.backends, Options{Previous: s})
 	}
 	for i, v := range s.tiers[0].rotation.current {
-		if v < -12 || v > 12 {
+		if v < -12*shareUnit || v > 12*shareUnit {
 			t.Errorf("%s stands at %d", name(p.backends[i]), v)
 		}
 	}

@@ -13,7 +13,7 @@ func (t *tier) rendezvous(client uint64, f filter) *Backend {
 	for i, w := range t.weights {
 		h := mix(client ^ t.hashes[i])
 		draw, weight := negLog2(h), uint64(w)
-		// The smallest draw/weight wins; draws have at most 39 bits.
+		// The smallest draw/weight wins; draws have at most 39 bits, shares 23.
 		ours, theirs := draw*bestWeight, bestDraw*weight
 		if best != nil && (ours > theirs || ours == theirs && h <= bestHash) {
 			continue

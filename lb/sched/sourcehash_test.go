@@ -107,7 +107,7 @@ func TestSourceHashEqualWeights(t *testing.T) {
 	for i, s := 0, New(lb.SourceHash, newPool(1, 1, 1, 1).backends, Options{}); i < 1000; i++ {
 		tier := &s.tiers[0]
 		fast := tier.highest(mix(uint64(i)), filter{})
-		tier.weights = []uint16{7, 7, 7, 7}
+		tier.weights = []uint32{7, 7, 7, 7}
 		if slow := tier.rendezvous(mix(uint64(i)), filter{}); slow != fast {
 			t.Fatalf("key %d: %s with logarithms, %s without", i, name(slow), name(fast))
 		}

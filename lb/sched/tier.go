@@ -36,7 +36,7 @@ type tier struct {
 	class    class
 	listed   int        // backends of this class, candidates or not
 	backends []*Backend // at least one
-	weights  []uint16   // nil when all have the same
+	weights  []uint32   // the shares; nil when all have the same
 	limited  bool       // one has MaxConnections
 
 	rotation *rotation // round-robin, least-connections
@@ -87,12 +87,12 @@ func (t *tier) prepare(a lb.Algorithm, previous *Scheduler) {
 	same := true
 	for _, b := range t.backends {
 		t.limited = t.limited || b.MaxConnections > 0
-		same = same && b.Weight == t.backends[0].Weight
+		same = same && b.share() == t.backends[0].share()
 	}
 	if !same {
-		t.weights = make([]uint16, len(t.backends))
+		t.weights = make([]uint32, len(t.backends))
 		for i, b := range t.backends {
-			t.weights[i] = b.Weight
+			t.weights[i] = b.share()
 		}
 	}
 	before := previous.tier(t.class)
@@ -134,9 +134,9 @@ func (s *Scheduler) tier(c class) *tier {
 }
 
 // sameBackends reports whether both tiers have the same addresses in the same
-// order, with the same weights.
+// order, with the same shares.
 func (t *tier) sameBackends(u *tier) bool {
 	return slices.EqualFunc(t.backends, u.backends, func(a, b *Backend) bool {
-		return a.Address == b.Address && a.Weight == b.Weight
+		return a.Address == b.Address && a.share() == b.share()
 	})
 }

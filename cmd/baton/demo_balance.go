@@ -11,7 +11,7 @@ import (
 // Tables of flows are wider than the screen: what cut(1) leaves of them.
 const (
 	withoutID  = " | cut -c19-"
-	wideChoice = " | cut -c35-90" // client, frontend, backend, picked
+	wideChoice = " | cut -c35-91" // client, frontend, backend, picked
 )
 
 // flows asks what `baton flows` shows, for the story to compare with.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/baton-lb/baton/internal/admin"
+	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 )
 
@@ -103,6 +104,15 @@ func (d *demo) showResets(victim string) {
 		_, err := t.Read(make([]byte, 1))
 		d.claim(errors.Is(err, syscall.ECONNRESET), "open connections to %s are reset, but: %w", victim, err)
 	}
+	d.await("the records are closed", func() error {
+		n := 0
+		for _, v := range d.flows(ofService("web"), true) {
+			if v.Reason == flow.ReasonReset && v.EndedBy == flow.ByBackend {
+				n++
+			}
+		}
+		return atLeast(n, len(d.openTo(victim)))
+	})
 	table := d.shell("baton flows --ended --socket " + demoSocket + " | grep reset" + withoutID)
 	d.claim(strings.Count(table, "\n") == len(d.openTo(victim)), "its two flows are listed:\n%s", table)
 	d.screen.proof("the two that were open there were reset by it, and their records say so")

@@ -85,7 +85,7 @@ func (d *demo) named(name string) *testnet.Host {
 func (d *demo) showFile() {
 	d.screen.title("The file, and the balancer that serves it")
 	d.makeDirectory()
-	d.screen.say("In " + d.dir + ", on the balancer:")
+	d.screen.say("On the balancer, in the directory\n" + d.dir)
 	b := d.star.Backends
 	text := fmt.Sprintf(demoConfig, b[0].IP4, b[1].IP4, b[2].IP4)
 	d.must("write the file", os.WriteFile(d.path(demoFile), []byte(text), 0o644))

@@ -80,16 +80,19 @@ func rows(table string) []string {
 	return lines[1:]
 }
 
-// background starts a baton command and shows the line that does so in a shell;
-// what it prints goes into a file of the directory.
-func (d *demo) background(output string, args ...string) *testnet.Cmd {
+// background starts a baton command and shows the line that does so in a shell.
+// What it prints (">") or complains about ("2>") goes into a file of the
+// directory.
+func (d *demo) background(redirect, file string, args ...string) *testnet.Cmd {
 	line := "baton " + strings.Join(args, " ")
-	d.screen.command(line + " >" + output + " 2>&1 &")
-	f, err := os.Create(d.path(output))
-	d.must("make "+output, err)
+	d.screen.command(line + " " + redirect + file + " &")
+	f, err := os.Create(d.path(file))
+	d.must("make "+file, err)
 	defer f.Close()
 	c := d.command(context.Background(), d.path("bin/baton"), args...)
-	c.Stdout, c.Stderr = f, f
+	if c.Stdout = f; redirect == "2>" {
+		c.Stdout, c.Stderr = nil, f
+	}
 	d.must("run "+line, c.Start())
 	return c
 }
@@ -106,7 +109,7 @@ func (d *demo) end(c *testnet.Cmd, what string) {
 
 // startBaton runs the balancer and waits until it serves.
 func (d *demo) startBaton() {
-	d.instance = d.background("run.log", "run", "--config", demoFile, "--socket", demoSocket, "--state-dir", ".")
+	d.instance = d.background("2>", "run.log", "run", "--config", demoFile, "--socket", demoSocket, "--state-dir", ".")
 	d.Cleanup(d.showLog)
 	d.await("baton serves", func() error {
 		i, err := d.api.Instance(d.ctx)

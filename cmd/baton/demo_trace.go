@@ -22,7 +22,7 @@ func (d *demo) showTrace() {
 	d.screen.say("The server that " + name + " is used to at sticky (" + d.pinned[who] + ") is stopped.\n" +
 		name + " connects once more, says something, and closes.")
 	d.served[serverName(d.named(d.pinned[who]), stickyPort)].Kill()
-	trace := d.background(traced, "trace", "--service", "sticky", "--socket", demoSocket)
+	trace := d.background(">", traced, "trace", "--service", "sticky", "--socket", demoSocket)
 	d.awaitTrace(traced)
 	v := d.oneFlow(who)
 	d.await("the trace has the end of flow "+v.ID.String(), func() error {

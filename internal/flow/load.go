@@ -13,6 +13,8 @@ import (
 type Load struct {
 	flows    atomic.Int64
 	failures atomic.Uint64
+	streak   streak
+	told     atomic.Bool  // it is in Registry.Failing, or was and has not been read
 	refs     atomic.Int32 // changed under loads.mu
 	key      loadKey
 }

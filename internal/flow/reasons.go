@@ -162,3 +162,24 @@ var DialFailures = []DialFailure{
 func (d DialFailure) Local() bool {
 	return d == DialNoPorts || d == DialNoResources || d == DialLocal
 }
+
+// ProbeResult is how one health probe ended.
+type ProbeResult string
+
+// How probes end. The first counts for the backend, the last, which is this
+// host's own trouble, neither for nor against it, all others against it.
+const (
+	ProbePassed      ProbeResult = "passed"
+	ProbeRefused     ProbeResult = "refused"     // a reset, or ICMP port unreachable
+	ProbeTimeout     ProbeResult = "timeout"     // no connection, or no answer, in time
+	ProbeUnreachable ProbeResult = "unreachable" // no route, no neighbour, or ICMP says so
+	ProbeReset       ProbeResult = "reset"       // the connection broke before there was an answer
+	ProbeBadStatus   ProbeResult = "bad-status"  // http: a status that is not in health.status
+	ProbeBadAnswer   ProbeResult = "bad-answer"  // not HTTP, or without health.expect
+	ProbeLocal       ProbeResult = "local"       // no descriptors, ports or permission here
+)
+
+// ProbeResults lists every ProbeResult.
+var ProbeResults = []ProbeResult{
+	ProbePassed, ProbeRefused, ProbeTimeout, ProbeUnreachable, ProbeReset, ProbeBadStatus, ProbeBadAnswer, ProbeLocal,
+}

@@ -126,9 +126,16 @@ func (r *Record) Attach(name PathName, path Path) {
 	r.pathName, r.path = name, path
 }
 
-// Dialled notes that the backend has answered: the flow is established.
+// Dialled notes that the backend has answered: the flow is established. Where
+// sending proves nothing, as with UDP, that is its first datagram.
 func (r *Record) Dialled() {
 	r.setState(Established)
+	r.mu.Lock()
+	load := r.load
+	r.mu.Unlock()
+	if load != nil {
+		load.streak.answered()
+	}
 	r.emit(EventDialled, func(e *Event) { e.Backend, e.State = e.about.Backend, Established })
 }
 
@@ -139,7 +146,7 @@ func (r *Record) DialFailed(why DialFailure) {
 	load, backend := r.load, r.backend
 	r.mu.Unlock()
 	if load != nil && !why.Local() {
-		load.failures.Add(1)
+		r.registry.failed(load)
 	}
 	r.registry.countDialFailure(r.service, backend, why)
 	r.emit(EventDialFailed, func(e *Event) { e.Backend, e.DialFailure = backend, why })

@@ -21,6 +21,7 @@ type Registry struct {
 	loads   loads
 	drops   dropCounts
 	dials   dialFailures
+	failing chan *Load // see Failing
 	hub     hub
 	ended   endedRing
 	shards  [shardCount]shard
@@ -35,6 +36,7 @@ func NewRegistry(o Options) *Registry {
 		o.Now = time.Now
 	}
 	r := &Registry{now: o.Now, onEnded: o.OnEnded, ended: endedRing{max: o.EndedKept}}
+	r.failing = make(chan *Load, failingBuffer)
 	r.hub.drops = &r.drops
 	for i := range r.shards {
 		s := &r.shards[i]

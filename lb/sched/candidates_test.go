@@ -19,9 +19,9 @@ var states = map[rune]func(*Backend){
 	'n': func(b *Backend) { b.NotServing = true },
 }
 
-func poolOf(states_ string) *pool {
-	p := equalPool(len(states_))
-	for i, c := range states_ {
+func poolOf(letters string) *pool {
+	p := equalPool(len(letters))
+	for i, c := range letters {
 		states[c](p.backends[i])
 	}
 	return p

@@ -3,6 +3,8 @@ package store
 import (
 	"net/netip"
 	"sync"
+
+	"github.com/baton-lb/baton/lb/sched"
 )
 
 // Health is a verdict about one backend of one service. The zero value is
@@ -10,6 +12,12 @@ import (
 type Health struct {
 	Unhealthy bool
 	Reason    string
+	Ramp      uint8 // percent of its weight while it comes back, 1 to 99; 0 = all of it
+}
+
+// HealthOf is the verdict that b was published with.
+func HealthOf(b *sched.Backend) Health {
+	return Health{Unhealthy: b.Unhealthy, Reason: b.HealthReason, Ramp: b.Ramp}
 }
 
 // SetHealth tells what a probe or a failed connection says about a backend. It
@@ -39,7 +47,7 @@ func (s *Store) flushHealth() {
 // differs reports whether any verdict is news about a backend of the pool.
 func (s *Service) differs(verdicts map[netip.AddrPort]Health) bool {
 	for a, h := range verdicts {
-		if b, ok := s.Backend(a); ok && (b.Unhealthy != h.Unhealthy || b.HealthReason != h.Reason) {
+		if b, ok := s.Backend(a); ok && HealthOf(b) != h {
 			return true
 		}
 	}

@@ -48,6 +48,32 @@ func TestSetHealth(t *testing.T) {
 	}
 }
 
+// A ramp is published step by step, and is kept over a reload.
+func TestSetHealthRamp(t *testing.T) {
+	s := New(Options{})
+	file := s.Source("file")
+	web := service("web", "tcp://10.0.0.1:80", "10.1.0.1:80", "10.1.0.2:80")
+	must(t, file.Upsert(web))
+	one := netip.MustParseAddrPort("10.1.0.1:80")
+	for _, ramp := range []uint8{10, 20, 0, 30} {
+		before := s.Snapshot().Revision
+		h := Health{Ramp: ramp}
+		s.SetHealth("web", one, h)
+		s.SetHealth("web", one, h)
+		if got := HealthOf(backend(t, s, "web", "10.1.0.1:80")); got != h {
+			t.Errorf("published %+v, want %+v", got, h)
+		}
+		if n := s.Snapshot().Revision - before; n != 1 {
+			t.Errorf("%d snapshots for one step", n)
+		}
+	}
+	web.Balance = lb.LeastConnections
+	must(t, file.Upsert(web))
+	if got := HealthOf(backend(t, s, "web", "10.1.0.1:80")); got.Ramp != 30 {
+		t.Errorf("after a reload: %+v", got)
+	}
+}
+
 // Verdicts that come while the writer is busy are published together.
 func TestHealthIsCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -119,7 +119,7 @@ func (t *txn) build(svc *lb.Service, source string, old *Service, health map[net
 	t.fill(n, old)
 	for _, b := range n.Pool {
 		if h, ok := health[b.Address]; ok {
-			b.Unhealthy, b.HealthReason = h.Unhealthy, h.Reason
+			b.Unhealthy, b.HealthReason, b.Ramp = h.Unhealthy, h.Reason, h.Ramp
 		}
 		b.Drained = t.store.isDrained(n.Name, b.Address)
 	}
@@ -152,7 +152,8 @@ func (t *txn) fill(n, old *Service) {
 		n.Pool = append(n.Pool, p)
 		n.index.add(len(n.Pool)-1, b.Address)
 		if was, ok := old.Backend(b.Address); ok {
-			p.Load, p.Unhealthy, p.HealthReason = was.Load, was.Unhealthy, was.HealthReason
+			p.Load = was.Load
+			p.Unhealthy, p.HealthReason, p.Ramp = was.Unhealthy, was.HealthReason, was.Ramp
 		} else {
 			p.Load = t.store.registry.Acquire(n.Name, b.Address)
 		}

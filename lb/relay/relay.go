@@ -117,13 +117,13 @@ func (r *Relay) Flows() int {
 	return int(n)
 }
 
-// Drain stops listening and waits until every flow has ended by itself, or ctx
-// is done. It returns how many are left.
+// Drain stops listening and waits until every flow has ended by itself and has
+// delivered its last bytes, or ctx is done. It returns how many are left.
 func (r *Relay) Drain(ctx context.Context) int {
 	r.stopListening()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for r.Flows() > 0 {
+	for r.Flows() > 0 || r.delivering() {
 		select {
 		case <-ctx.Done():
 			return r.Flows()

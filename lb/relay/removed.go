@@ -73,20 +73,18 @@ func (d *drains) close() {
 // programCleanup ends what belongs to backends and services that are gone, and
 // removes what nothing uses any more.
 func (r *Relay) programCleanup(_ context.Context, c store.Change) []store.Failure {
-	r.mu.Lock()
-	if r.closing {
-		r.mu.Unlock()
-		return nil
-	}
-	r.cleanVIPsLocked(c)
-	r.mu.Unlock()
-
 	reset := make(map[member]flow.Reason)
 	for _, name := range c.Services {
 		r.compare(name, c, reset)
 	}
 	r.endFlows(reset)
 	r.limits.forget(func(name string) bool { _, ok := c.To.Service(name); return ok })
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closing {
+		r.cleanVIPsLocked(c) // last: what has just been ended still needs its route
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 // vips are the addresses that a route of ours brings here. Relay.mu guards them.
 //
 // Routes come before the listeners that need them and go after the last one has
-// closed: programVIPs only adds, programCleanup removes.
+// closed: programVIPs only adds, programCleanup removes, and not before the last
+// connection to the address has ended (see leaving.go).
 type vips struct {
 	mode      capture.Mode
 	stateDir  string
@@ -25,12 +27,14 @@ type vips struct {
 	routed    map[netip.Addr]struct{} // as Ensure was told last
 	ensured   bool                    // Ensure has been called
 	warned    string                  // what was logged last
+	leaving   leaving
 }
 
 func (v *vips) init(mode capture.Mode, stateDir string) {
 	v.mode, v.stateDir = mode, stateDir
 	v.ofService = make(map[string][]netip.Addr)
 	v.users = make(map[netip.Addr]int)
+	v.leaving.addrs = make(map[netip.Addr]struct{})
 }
 
 // programVIPs makes the addresses of new frontends local to this host.
@@ -95,6 +99,7 @@ func (v *vips) use(news []*store.Frontend, host *capture.Host) (added bool, fail
 		if !slices.Contains(v.ofService[name], addr) {
 			v.ofService[name] = append(v.ofService[name], addr)
 			v.users[addr]++
+			delete(v.leaving.addrs, addr)
 		}
 		if _, ok := v.routed[addr]; !ok {
 			added = true
@@ -103,9 +108,9 @@ func (v *vips) use(news []*store.Frontend, host *capture.Host) (added bool, fail
 	return added, failures
 }
 
-// unuse forgets the addresses that changed services no longer have, and reports
-// whether one of them is left without any.
-func (v *vips) unuse(c store.Change) (removed bool) {
+// unuse forgets the addresses that changed services no longer have. Those that
+// are left without any service are leaving.
+func (v *vips) unuse(c store.Change) {
 	for _, name := range c.Services {
 		had := v.ofService[name]
 		kept := slices.DeleteFunc(slices.Clone(had), func(a netip.Addr) bool { return !hasAddress(c.To, name, a) })
@@ -115,7 +120,7 @@ func (v *vips) unuse(c store.Change) (removed bool) {
 			}
 			if v.users[a]--; v.users[a] == 0 {
 				delete(v.users, a)
-				removed = true
+				v.leaving.addrs[a] = struct{}{}
 			}
 		}
 		v.ofService[name] = kept
@@ -123,7 +128,6 @@ func (v *vips) unuse(c store.Change) (removed bool) {
 			delete(v.ofService, name)
 		}
 	}
-	return removed
 }
 
 func hasAddress(s *store.Snapshot, service string, a netip.Addr) bool {
@@ -146,10 +150,9 @@ func (r *Relay) ensureLocked() (capture.Report, error) {
 		v.routes = routes
 		r.running.Go(func() { r.watchRoutes(routes) })
 	}
-	all := make([]netip.Addr, 0, len(v.users))
-	for a := range v.users {
-		all = append(all, a)
-	}
+	all := make([]netip.Addr, 0, len(v.users)+len(v.leaving.addrs))
+	all = slices.AppendSeq(all, maps.Keys(v.users))
+	all = slices.AppendSeq(all, maps.Keys(v.leaving.addrs))
 	report, err := v.routes.Ensure(all)
 	if err != nil {
 		return report, err
@@ -243,17 +246,21 @@ func failAll(news []*store.Frontend, err error) (failures []store.Failure) {
 // cleanVIPsLocked removes the routes that nothing uses any more, and, once all
 // sources have delivered, those that an earlier process has left.
 func (r *Relay) cleanVIPsLocked(c store.Change) {
-	removed := r.vips.unuse(c)
-	leftovers := c.Synced && !r.vips.ensured
-	if !removed && !leftovers || removed && r.vips.routes == nil {
-		return
+	r.vips.unuse(c)
+	if c.Synced && !r.vips.ensured {
+		r.removeRoutesLocked()
 	}
+	r.sweepLocked()
+}
+
+func (r *Relay) removeRoutesLocked() {
 	if _, err := r.ensureLocked(); err != nil && !errors.Is(err, capture.ErrPermission) {
 		r.log.Warn("routes of addresses that are no longer used stay behind", "err", err)
 	}
 }
 
 func (v *vips) close() error {
+	v.leaving.stop()
 	if v.routes == nil {
 		return nil
 	}

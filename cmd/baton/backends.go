@@ -35,7 +35,7 @@ func drawBackends(list io.Reader, out io.Writer, wide bool, limit int) error {
 		{title: "PRIORITY", right: true, wide: true},
 		{title: "ZONE", wide: true},
 		{title: "NODE", wide: true},
-		{title: "REASON", cut: true},
+		{title: "REASON", prose: true},
 	})
 	t.limit = limit
 	err := client.List(list, func(b *admin.Backend) error {

@@ -105,7 +105,7 @@ func tellFinding(out io.Writer, probe string, answer doctor.Answer, detail, todo
 
 func tellFrontends(out io.Writer, all []doctor.Frontend) {
 	t := newTable(out, false, []column{
-		{title: "SERVICE", cut: true}, {title: "FRONTEND", cut: true}, {title: "CAPTURE"}, {title: "WHY", cut: true},
+		{title: "SERVICE", cut: true}, {title: "FRONTEND", cut: true}, {title: "CAPTURE"}, {title: "WHY", prose: true},
 	})
 	t.limit = listedFrontends
 	for _, f := range all {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -59,13 +60,13 @@ func drawServices(list io.Reader, out io.Writer, wide bool, limit int) error {
 		{title: "MODE"},
 		{title: "READY", right: true},
 		{title: "FLOWS", right: true},
-		{title: "REASON", cut: true},
+		{title: "REASON", prose: true},
 	})
 	t.limit = limit
 	err := client.List(list, func(s *admin.Service) error {
 		ready, flows := fmt.Sprintf("%d/%d", s.Ready, s.Backends), fmt.Sprint(s.Flows)
 		for _, fe := range s.Frontends {
-			if err := t.add(s.Name, fe.Frontend, fe.Status, string(s.Mode), ready, flows, fe.Reason); err != nil {
+			if err := t.add(s.Name, fe.Frontend, fe.Status, string(s.Mode), ready, flows, reasonOf(fe)); err != nil {
 				return err
 			}
 			ready, flows = " ", " " // the service's, once
@@ -76,4 +77,9 @@ func drawServices(list io.Reader, out io.Writer, wide bool, limit int) error {
 		return err
 	}
 	return endTable(t, out)
+}
+
+// reasonOf is a frontend's reason without its address, which stands beside it.
+func reasonOf(fe admin.Frontend) string {
+	return strings.TrimPrefix(fe.Reason, strings.Replace(fe.Frontend, "://", " ", 1)+": ")
 }

@@ -18,7 +18,8 @@ const (
 type column struct {
 	title string
 	right bool // numbers
-	cut   bool // may be cut to make the table fit
+	cut   bool // may be cut to make the table fit: its middle
+	prose bool // may be cut, its end
 	wide  bool // only in the wide table
 	short bool // not in the wide table
 }
@@ -118,7 +119,7 @@ func (t *table) shrink() {
 	for ; total > tableWidth; total-- {
 		widest := -1
 		for i, c := range t.columns {
-			if c.cut && t.widths[i] > tableFloor && (widest < 0 || t.widths[i] > t.widths[widest]) {
+			if (c.cut || c.prose) && t.widths[i] > tableFloor && (widest < 0 || t.widths[i] > t.widths[widest]) {
 				widest = i
 			}
 		}
@@ -138,8 +139,12 @@ func (t *table) print(row []string) {
 		if i > 0 {
 			b.WriteString(strings.Repeat(" ", tableGap))
 		}
-		if t.columns[i].cut && !t.wide {
+		switch c := t.columns[i]; {
+		case t.wide:
+		case c.cut:
 			cell = shorten(cell, t.widths[i])
+		case c.prose:
+			cell = clip(cell, t.widths[i])
 		}
 		pad := strings.Repeat(" ", max(0, t.widths[i]-utf8.RuneCountInString(cell)))
 		if t.columns[i].right {
@@ -166,6 +171,14 @@ func shorten(s string, width int) string {
 	tail := (width - 1) / 2
 	head := width - 1 - tail
 	return string(r[:head]) + "…" + string(r[n-tail:])
+}
+
+// clip cuts the end off s.
+func clip(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width || width < 1 {
+		return s
+	}
+	return string([]rune(s)[:width-1]) + "…"
 }
 
 // printable replaces what would confuse a terminal, and "-" stands for nothing.

@@ -61,13 +61,11 @@ func TestMetrics(t *testing.T) {
 	Histogram{}.Observe(time.Second) // of a program without metrics
 }
 
-// TestMetricsOfABadName has a service whose name is no UTF-8: the rest is told
-// all the same.
+// TestMetricsOfABadName has a flow of a service whose name is no UTF-8: the rest
+// is told all the same.
 func TestMetricsOfABadName(t *testing.T) {
 	in := newInstance(t)
-	bad := testServices()[0]
-	bad.Name = "web\xff"
-	in.replace(bad)
+	in.registry.Open(flow.Spec{Proto: flow.TCP, Service: "web\xff"})
 	status, body := in.getTCP("/metrics")
 	if status != 200 || !strings.Contains(body, "baton_drops_total") {
 		t.Errorf("%d %s", status, body)

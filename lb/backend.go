@@ -2,6 +2,7 @@ package lb
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 )
 
@@ -24,6 +25,9 @@ type Backend struct {
 	NotServing  bool // it has stopped to serve
 	Terminating bool // on its way out: used only when there is nothing better
 }
+
+// addresses yields all addresses of the backend with its port.
+func (b *Backend) addresses() iter.Seq[netip.AddrPort] { return withMore(b.Address, b.More) }
 
 // ParseBackend reads "10.202.1.2:8080" as a backend of weight 1.
 func ParseBackend(s string) (Backend, error) {

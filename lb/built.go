@@ -21,6 +21,9 @@ func (s *Service) validateBuilt(f *faults) {
 		if s.Frontends[i].WhenNone == Drop {
 			f.notBuilt(fmt.Sprintf("frontends[%d]", i), "dropping instead of refusing")
 		}
+		if s.Frontends[i].ClientAddress == Transparent {
+			f.notBuilt(fmt.Sprintf("frontends[%d].clientAddress", i), "clientAddress transparent")
+		}
 	}
 	for i := range s.Backends {
 		if len(s.Backends[i].More) > 0 {

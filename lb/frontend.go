@@ -2,6 +2,7 @@ package lb
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"strings"
 
@@ -41,6 +42,9 @@ const (
 // Has reports whether the subset contains b.
 func (s Subset) Has(b *Backend) bool { return s != LocalBackends || b.Local }
 
+// addresses yields all addresses of the frontend with its port.
+func (f *Frontend) addresses() iter.Seq[netip.AddrPort] { return withMore(f.Address, f.More) }
+
 // String writes the URL form, with further addresses after a "|".
 func (f Frontend) String() string {
 	if len(f.More) == 0 {
@@ -53,13 +57,6 @@ func (f Frontend) String() string {
 	}
 	fmt.Fprintf(&b, ":%d", f.Address.Port())
 	return b.String()
-}
-
-func hostOf(a netip.Addr) string {
-	if a.Is4() {
-		return a.String()
-	}
-	return "[" + a.String() + "]"
 }
 
 // ParseFrontend reads "tcp://10.96.0.10:80", "udp://[fd96::10]:53" or, for a
@@ -86,26 +83,14 @@ func ParseFrontend(s string) (Frontend, error) {
 	}
 	all := make([]netip.Addr, 0, len(addrs))
 	for _, host := range addrs[:len(addrs)-1] {
-		a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		a, err := parseHost(host)
 		if err != nil {
 			return Frontend{}, fmt.Errorf("frontend %q: address %q is not an IP address", s, host)
 		}
-		all = append(all, a.Unmap())
+		all = append(all, a)
 	}
 	all = append(all, ap.Addr())
 	f.Address = netip.AddrPortFrom(all[0], ap.Port())
 	f.More = all[1:]
 	return f, nil
-}
-
-// parseAddrPort reads IP:PORT with a port that is not 0, IPv4-mapped unmapped.
-func parseAddrPort(s string) (netip.AddrPort, error) {
-	ap, err := netip.ParseAddrPort(s)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%q is not IP:PORT", s)
-	}
-	if ap.Port() == 0 {
-		return netip.AddrPort{}, fmt.Errorf("%q has port 0", s)
-	}
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
 }

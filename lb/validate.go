@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
-	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/baton-lb/baton/internal/flow"
 )
@@ -45,8 +45,10 @@ func (s *Service) Validate() error {
 	s.validateName(&f)
 	s.validateFrontends(&f)
 	s.validateBackends(&f)
+	s.validateClients(&f)
 	s.validateWords(&f)
 	s.validateNumbers(&f)
+	s.validateHealth(&f)
 	s.validateBuilt(&f)
 	return errors.Join(f...)
 }
@@ -57,11 +59,14 @@ func (s *Service) validateName(f *faults) {
 		f.add("name", "is missing")
 	case len(s.Name) > 253:
 		f.add("name", "is longer than 253 characters")
-	case strings.ContainsFunc(s.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+	case !utf8.ValidString(s.Name) || strings.ContainsFunc(s.Name, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }):
 		f.add("name", "%q has a space or a control character in it", s.Name)
+	case s.Name[0] == '/' || s.Name[len(s.Name)-1] == '/':
+		f.add("name", "%q begins or ends with a slash", s.Name)
 	}
-	if _, err := netip.ParseAddrPort(s.Name); err == nil {
-		f.add("name", "%q looks like IP:PORT, which `baton drain` could not tell from a backend", s.Name)
+	last := s.Name[strings.LastIndexByte(s.Name, '/')+1:]
+	if _, err := netip.ParseAddrPort(last); err == nil {
+		f.add("name", "%q looks like IP:PORT, which `baton drain` could not tell from a backend", last)
 	}
 }
 
@@ -72,108 +77,74 @@ func (s *Service) validateFrontends(f *faults) {
 	seen := make(map[FrontendKey]int, len(s.Frontends))
 	for i := range s.Frontends {
 		fe, at := &s.Frontends[i], fmt.Sprintf("frontends[%d]", i)
-		if first, dup := seen[fe.FrontendKey]; dup {
-			f.add(at, "%s is listed already as frontends[%d]", fe, first)
+		for a := range fe.addresses() {
+			k := FrontendKey{fe.Proto, a}
+			if first, dup := seen[k]; dup {
+				f.add(at, "%s is listed already as frontends[%d]", k, first)
+			}
+			seen[k] = i
+			if p := addressProblem(a); p != "" {
+				f.add(at, "%s", p)
+			}
 		}
-		seen[fe.FrontendKey] = i
-		validateAddress(f, at, fe.Address)
-		if len(fe.More) > 0 && fe.Proto != flow.SCTP {
-			f.add(at, "several addresses are for sctp only")
-		}
+		validateFrontend(f, at, fe)
 	}
+}
+
+func validateFrontend(f *faults, at string, fe *Frontend) {
+	switch fe.Proto {
+	case flow.TCP, flow.UDP, flow.SCTP:
+	default:
+		f.add(at, "%s is no protocol that can be balanced: use tcp, udp or sctp", fe.Proto)
+	}
+	if len(fe.More) > 0 && fe.Proto != flow.SCTP {
+		f.add(at, "several addresses are for sctp only")
+	}
+	word(f, at+".subset", fe.Subset, []Subset{AllBackends, LocalBackends})
+	word(f, at+".whenNone", fe.WhenNone, []NonePolicy{Refuse, Drop})
+	if fe.ClientAddress != "" {
+		word(f, at+".clientAddress", fe.ClientAddress, ClientAddresses)
+	}
+	validatePrefixes(f, at+".allowSources", fe.AllowSources)
 }
 
 func (s *Service) validateBackends(f *faults) {
 	for i := range s.Backends {
-		b, at := &s.Backends[i], fmt.Sprintf("backends[%d]", i)
-		validateAddress(f, at, b.Address)
-		if b.Address.Addr().IsUnspecified() {
-			f.add(at, "%s is no address to connect to", b.Address.Addr())
+		b := &s.Backends[i]
+		for a := range b.addresses() {
+			p := addressProblem(a)
+			if p == "" && a.Addr().IsUnspecified() {
+				p = a.Addr().String() + " is no address to connect to"
+			}
+			if p != "" {
+				f.add(fmt.Sprintf("backends[%d]", i), "%s", p)
+			}
 		}
 		if b.MaxConnections < 0 {
-			f.add(at+".maxConnections", "is negative")
+			f.add(fmt.Sprintf("backends[%d].maxConnections", i), "is negative")
 		}
-		if !slices.Contains([]BackendState{StateReady, StateDrain, StateDown}, b.State) {
-			f.add(at+".state", "%q is unknown: use ready, drain or down", string(b.State))
+		switch b.State {
+		case StateReady, StateDrain, StateDown:
+		default:
+			f.add(fmt.Sprintf("backends[%d].state", i), "%q is unknown: use ready, drain or down", string(b.State))
 		}
 	}
 }
 
-func validateAddress(f *faults, at string, a netip.AddrPort) {
-	switch {
-	case !a.IsValid() || a.Port() == 0:
-		f.add(at, "%s is not IP:PORT with a port that is not 0", a)
-	case a.Addr().IsMulticast() || a.Addr() == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		f.add(at, "%s is a multicast or broadcast address", a.Addr())
-	case a.Addr().Is4In6():
-		f.add(at, "%s is an IPv4 address in IPv6 clothes: write %s", a.Addr(), a.Addr().Unmap())
-	case a.Addr().Zone() != "":
-		f.add(at, "%s has a zone, which is not supported", a.Addr())
-	}
+func (s *Service) validateClients(f *faults) {
+	validatePrefixes(f, "acceptProxy", s.AcceptProxy)
+	validatePrefixes(f, "allow", s.Allow)
+	validatePrefixes(f, "deny", s.Deny)
 }
 
-// word reports a value that is not in the list.
-func word[T ~string](f *faults, field string, v T, known []T) {
-	if slices.Contains(known, v) {
-		return
-	}
-	names := make([]string, len(known))
-	for i, k := range known {
-		names[i] = string(k)
-	}
-	f.add(field, "%q is unknown: use %s", string(v), strings.Join(names, ", "))
-}
-
-func (s *Service) validateWords(f *faults) {
-	word(f, "mode", s.Mode, []flow.Mode{flow.ModeProxy, flow.ModeSteer})
-	word(f, "balance", s.Balance, Algorithms)
-	word(f, "clientAddress", s.ClientAddress, ClientAddresses)
-	word(f, "onBackendRemoved", s.OnBackendRemoved, RemovedPolicies)
-	word(f, "offload.mode", s.Offload.Mode, OffloadModes)
-	word(f, "offload.path", s.Offload.Path, OffloadPaths)
-	word(f, "steer.choose", s.Steer.Choose, SteerChooses)
-	word(f, "steer.whenAbsent", s.Steer.WhenAbsent, SteerAbsents)
-	word(f, "sctp.mode", s.SCTP.Mode, SCTPModes)
-	word(f, "sctp.multihoming", s.SCTP.Multihoming, Multihomings)
-	if s.Affinity.By != NoAffinity {
-		word(f, "affinity.by", s.Affinity.By, AffinityBys)
-	}
-	if s.Health.Probe != NoProbe {
-		word(f, "health.probe", s.Health.Probe, Probes)
-	}
-}
-
-func (s *Service) validateNumbers(f *faults) {
-	positive := func(field string, d time.Duration) {
-		if d <= 0 {
-			f.add(field, "%s is not longer than 0", d)
+// validatePrefixes refuses what no client would ever be in.
+func validatePrefixes(f *faults, field string, list []netip.Prefix) {
+	for i, p := range list {
+		switch {
+		case !p.IsValid():
+			f.add(fmt.Sprintf("%s[%d]", field, i), "is not IP/BITS, as 192.0.2.0/24")
+		case p.Addr().Is4In6():
+			f.add(fmt.Sprintf("%s[%d]", field, i), "%s is an IPv4 prefix in IPv6 clothes: write it as IPv4", p)
 		}
 	}
-	positive("timeouts.connect", s.Timeouts.Connect)
-	positive("timeouts.idle", s.Timeouts.Idle)
-	positive("timeouts.halfClosed", s.Timeouts.HalfClosed)
-	positive("timeouts.udpIdle", s.Timeouts.UDPIdle)
-	positive("timeouts.keepalive", s.Timeouts.KeepAlive)
-	positive("timeouts.peerLost", s.Timeouts.PeerLost)
-	if s.DrainTimeout < 0 {
-		f.add("drainTimeout", "is negative")
-	}
-	if s.Affinity.Timeout < 0 {
-		f.add("affinity.timeout", "is negative")
-	}
-	if s.Offload.AfterBytes < 0 {
-		f.add("offload.afterBytes", "is negative")
-	}
-	if s.Offload.AfterAge < 0 {
-		f.add("offload.afterAge", "is negative")
-	}
-	notNegative := func(field string, n int) {
-		if n < 0 {
-			f.add(field, "is negative: 0 is no limit")
-		}
-	}
-	notNegative("limits.connections", s.Limits.Connections)
-	notNegative("limits.perClient", s.Limits.PerClient)
-	notNegative("limits.newPerSecond", s.Limits.NewPerSecond)
-	notNegative("limits.udpSessions", s.Limits.UDPSessions)
 }

@@ -72,15 +72,4 @@ func (s *Service) validateNumbers(f *faults) {
 	notNegative("limits.perClient", s.Limits.PerClient)
 	notNegative("limits.newPerSecond", s.Limits.NewPerSecond)
 	notNegative("limits.udpSessions", s.Limits.UDPSessions)
-	if s.Health.Probe != NoProbe {
-		positive("health.interval", s.Health.Interval)
-		positive("health.timeout", s.Health.Timeout)
-		atLeastOne := func(field string, n int) {
-			if n < 1 {
-				f.add(field, "is less than 1")
-			}
-		}
-		atLeastOne("health.rise", s.Health.Rise)
-		atLeastOne("health.fall", s.Health.Fall)
-	}
 }

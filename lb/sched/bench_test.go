@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/baton-lb/baton/lb"
@@ -62,4 +63,27 @@ func BenchmarkNew(b *testing.B) {
 			New(a, p.backends, o)
 		}
 	})
+}
+
+// BenchmarkServices makes the schedulers of 10,000 services of 25 backends and
+// reports what each backend costs in memory.
+func BenchmarkServices(b *testing.B) {
+	for _, a := range lb.Algorithms {
+		b.Run(string(a), func(b *testing.B) {
+			p := mixed(25, true)
+			schedulers := make([]*Scheduler, 10_000)
+			var before, after runtime.MemStats
+			for b.Loop() {
+				clear(schedulers)
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				for i := range schedulers {
+					schedulers[i] = New(a, p.backends, Options{})
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+			}
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/10_000/25, "B/backend")
+		})
+	}
 }

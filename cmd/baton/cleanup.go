@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,7 @@ this is for one that was killed and will not be started again.`,
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", defaultStateDir, "state directory of the instance")
 	_ = cmd.MarkFlagDirname("state-dir")
+	format := registerOutput(cmd, asTable, asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		// Holding the lock keeps an instance from starting meanwhile.
 		lock, err := admin.AcquireLock(admin.Holder{StateDir: stateDir})
@@ -38,26 +40,41 @@ this is for one that was killed and will not be started again.`,
 		if err != nil {
 			return err
 		}
-		return errors.Join(cleanup(cmd.OutOrStdout(), stateDir), lock.Close())
+		did, err := cleanup(stateDir)
+		return errors.Join(tellRemoved(cmd.OutOrStdout(), format.value, did, err == nil), err, lock.Close())
 	}
 	return cmd
 }
 
-// cleanup removes what it can and says each thing that it removed.
-func cleanup(out io.Writer, stateDir string) error {
-	did, err := capture.Cleanup(stateDir)
+// tellRemoved says each thing that was removed.
+func tellRemoved(out io.Writer, format output, did []string, all bool) error {
+	if format == asJSON {
+		return writeJSON(out, map[string][]string{"removed": append([]string{}, did...)})
+	}
+	if len(did) == 0 && all {
+		_, err := fmt.Fprintln(out, "nothing to remove")
+		return err
+	}
+	for _, line := range did {
+		if !strings.HasPrefix(line, "sysctl ") { // those say themselves what became of them
+			line = "removed " + line
+		}
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cleanup removes what it can.
+func cleanup(stateDir string) (did []string, err error) {
+	did, err = capture.Cleanup(stateDir)
 	if removed, fileErr := removeSocket(filepath.Join(stateDir, filepath.Base(defaultSocket))); fileErr != nil {
 		err = errors.Join(err, fileErr)
 	} else if removed != "" {
 		did = append(did, removed)
 	}
-	for _, line := range did {
-		fmt.Fprintln(out, "removed "+line)
-	}
-	if err == nil && len(did) == 0 {
-		fmt.Fprintln(out, "nothing to remove")
-	}
-	return err
+	return did, err
 }
 
 // removeSocket removes the socket of an instance that is gone. One that is

@@ -99,6 +99,9 @@ func TestCleanupCommand(t *testing.T) {
 				t.Errorf("%d %q %q, want %q", code, out, errs, want)
 			}
 		}
+		if _, out, _ := command("cleanup", "--state-dir", dir, "-o", "json"); out != "{\"removed\":[]}\n" {
+			t.Errorf("JSON: %q", out)
+		}
 	})
 	if _, err := os.Lstat(socket); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)

@@ -117,6 +117,9 @@ func setTCPOptions(fd int, k KeepAlive) error {
 	}
 	options := [...]option{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		// Without this the kernel takes the urgent byte out of the stream (RFC 6093,
+		// section 6): it would not arrive at the other side at all.
+		{unix.SOL_SOCKET, unix.SO_OOBINLINE, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, on},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(k.Idle)},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(k.interval())},

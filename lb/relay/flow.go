@@ -143,6 +143,9 @@ func (l *leg) Ready(ev poll.Events) {
 	if ev&(poll.RdHup|poll.Hup|poll.Err) != 0 {
 		in.Ended = true
 	}
+	if ev&poll.Pri != 0 {
+		in.Urgent = true
+	}
 	if ev&(poll.Out|poll.Hup|poll.Err) != 0 {
 		out.Writable = true
 	}

@@ -52,6 +52,7 @@ type Half struct {
 	Readable bool // Src may have bytes
 	Writable bool // Dst may have room
 	Ended    bool // Src has announced its end: a short read is not the last one
+	Urgent   bool // Src has an urgent byte: a read stops in front of it, and is short too
 
 	// Abortive says that the end of Src is not a clean one: when the bytes
 	// before it are delivered, Dst is not shut down.
@@ -102,10 +103,11 @@ func (h *Half) Move(k *Kit, budget int) (Status, error) {
 		if !h.Readable || !h.Writable {
 			return Blocked, nil
 		}
-		if h.moved-start >= uint64(budget) {
+		left := budget - int(h.moved-start)
+		if left <= 0 {
 			return More, nil
 		}
-		if err := h.fill(k); err != nil {
+		if err := h.fill(k, left); err != nil {
 			return Blocked, err
 		}
 	}
@@ -118,16 +120,22 @@ func (h *Half) finish() (Status, error) {
 	if h.Abortive {
 		return Done, nil
 	}
-	if err := unix.Shutdown(h.Dst, unix.SHUT_WR); err != nil {
-		return Done, &SideError{Destination, err}
+	err := unix.Shutdown(h.Dst, unix.SHUT_WR)
+	if err == nil {
+		return Done, nil
 	}
-	return Done, nil
+	// ENOTCONN: Dst broke before; how is still to be asked.
+	if errno, _ := unix.GetsockoptInt(h.Dst, unix.SOL_SOCKET, unix.SO_ERROR); errno != 0 {
+		err = unix.Errno(errno)
+	}
+	return Done, &SideError{Destination, err}
 }
 
-// fill takes bytes from Src, and gives them to Dst as far as it has room.
-func (h *Half) fill(k *Kit) error {
+// fill takes bytes from Src, and gives them to Dst as far as it has room. It
+// splices not much more than max bytes.
+func (h *Half) fill(k *Kit, max int) error {
 	if h.splicing {
-		return h.splice(k)
+		return h.splice(k, max)
 	}
 	return h.copy(k)
 }
@@ -141,7 +149,7 @@ func (h *Half) copy(k *Kit) error {
 		h.eof = true
 		return nil
 	}
-	if n < len(k.scratch) && !h.Ended {
+	if n < len(k.scratch) && !h.Ended && !h.Urgent {
 		h.Readable = false // a short read has emptied the socket (epoll(7))
 	}
 	h.splicing = n == len(k.scratch)
@@ -164,31 +172,32 @@ func (h *Half) give(k *Kit, b []byte) error {
 	return nil
 }
 
-func (h *Half) splice(k *Kit) error {
+func (h *Half) splice(k *Kit, limit int) error {
 	p, ok := k.takePipe()
 	if !ok {
 		h.splicing = false
 		return nil
 	}
-	n, err := splice(h.Src, p.w, pipeSize)
-	if n <= 0 {
+	n, err := splice(h.Src, p.w, min(pipeSize, max(limit, scratchSize)))
+	h.splicing = n >= scratchSize/4
+	if n == 0 {
 		k.putPipe(p)
-		h.splicing = false
-		if err == nil {
-			h.eof = true
+		if err == nil || errors.Is(err, unix.EAGAIN) {
+			// Neither means that Src has ended or is empty: in front of an
+			// urgent byte a splice moves nothing, also when there is more
+			// (tcp_splice_read). The next read knows.
 			return nil
 		}
 		return h.sourceError(err)
 	}
 	h.pipe, h.inPipe = p, n
-	h.splicing = n >= scratchSize/4
 	return h.flush(k)
 }
 
 // sourceError sorts an error of reading Src.
 func (h *Half) sourceError(err error) error {
 	if errors.Is(err, unix.EAGAIN) {
-		h.Readable = false
+		h.Readable, h.Urgent = false, false
 		return nil
 	}
 	h.eof = true
@@ -202,7 +211,10 @@ func (h *Half) flush(k *Kit) error {
 			return nil
 		}
 		n, err := h.flushOnce()
-		h.moved += uint64(max(n, 0))
+		h.moved += uint64(n)
+		if n == 0 && err == nil {
+			err = unix.EIO // the kernel never does this; it would go on for ever
+		}
 		if errors.Is(err, unix.EAGAIN) {
 			h.Writable = false
 			return nil
@@ -218,7 +230,7 @@ func (h *Half) flush(k *Kit) error {
 func (h *Half) flushOnce() (n int, err error) {
 	if h.inPipe > 0 {
 		n, err = splice(h.pipe.r, h.Dst, h.inPipe)
-		h.inPipe -= max(n, 0)
+		h.inPipe -= n
 		return n, err
 	}
 	n, err = write(h.Dst, h.held[h.off:])
@@ -269,10 +281,12 @@ func (h *Half) Stop(k *Kit) ([]byte, error) {
 }
 
 // Resume puts back what Stop took out, or what is left of it, and takes both
-// sockets as ready.
+// sockets as ready. The bytes stay the caller's.
 func (h *Half) Resume(left []byte) {
 	if len(left) > 0 {
-		h.held, h.off = left, 0
+		// A copy: held goes into the pool in the end, and whoever had the flow may
+		// have cut both directions out of one piece of memory.
+		h.held, h.off = append([]byte(nil), left...), 0
 	}
 	h.Readable, h.Writable = true, true
 }

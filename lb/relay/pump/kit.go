@@ -84,8 +84,10 @@ func (k *Kit) takeBuffer() []byte {
 	return make([]byte, 0, bufferSize)
 }
 
+// putBuffer takes a buffer back, unless it is smaller or much bigger than those
+// that takeBuffer and one read make.
 func (k *Kit) putBuffer(b []byte) {
-	if cap(b) >= bufferSize && len(k.buffers) < pipesKept {
+	if cap(b) >= bufferSize && cap(b) <= 2*scratchSize && len(k.buffers) < pipesKept {
 		k.buffers = append(k.buffers, b[:0])
 	}
 }

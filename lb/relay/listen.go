@@ -44,20 +44,36 @@ func (l *listeners) init(mode capture.Mode) {
 	l.byService = make(map[string][]lb.FrontendKey)
 }
 
-// programListeners makes the sockets those of the snapshot. A frontend without
-// usable backends has none: the kernel then refuses its clients at once, which
-// no process that has to accept first can do.
-func (r *Relay) programListeners(_ context.Context, c store.Change) []store.Failure {
+// programFrontends makes routes and sockets those of the snapshot. Both are one
+// programmer, so that a frontend whose address cannot be had fails once, and has
+// its socket when a retry brings the address.
+func (r *Relay) programFrontends(_ context.Context, c store.Change) []store.Failure {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closing {
 		return nil
 	}
+	failures := r.programVIPsLocked(c)
+	without := make(map[lb.FrontendKey]struct{}, len(failures))
+	for _, f := range failures {
+		without[f.Frontend] = struct{}{}
+	}
+	return append(failures, r.programListenersLocked(c, without)...)
+}
+
+// programListenersLocked makes the sockets those of the snapshot, but for
+// frontends without their address. A frontend without usable backends has none:
+// the kernel then refuses its clients at once, which no process that has to
+// accept first can do.
+func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKey]struct{}) []store.Failure {
 	wanted := wantedListeners(c)
 	r.closeListenersLocked(r.listeners.unwanted(c.Services, wanted))
 	var failures []store.Failure
 	var host *capture.Host // read when it is needed
 	for key, fe := range wanted {
+		if _, ok := without[key]; ok {
+			continue
+		}
 		if err := r.ensureListenerLocked(fe, &host); err != nil {
 			failures = append(failures, failure(fe, err))
 			continue

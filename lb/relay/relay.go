@@ -95,9 +95,8 @@ func New(o Options) (_ *Relay, err error) {
 	for _, w := range r.workers {
 		r.running.Go(w.run)
 	}
-	o.Store.Register(store.Backends, "vips", programmer(r.programVIPs))
-	o.Store.Register(store.Frontends, "listeners", programmer(r.programListeners))
-	o.Store.Register(store.Cleanup, "relay", programmer(r.programCleanup))
+	o.Store.Register(store.Frontends, "frontends", programmer(r.programFrontends))
+	o.Store.Register(store.Cleanup, "flows", programmer(r.programCleanup))
 	return r, nil
 }
 

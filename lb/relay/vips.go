@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,7 +15,7 @@ import (
 // vips are the addresses that a route of ours brings here. Relay.mu guards them.
 //
 // Routes come before the listeners that need them and go after the last one has
-// closed: programVIPs only adds, programCleanup removes, and not before the last
+// closed: programFrontends only adds, programCleanup removes, and not before the last
 // connection to the address has ended (see leaving.go).
 type vips struct {
 	mode      capture.Mode
@@ -37,13 +36,8 @@ func (v *vips) init(mode capture.Mode, stateDir string) {
 	v.leaving.addrs = make(map[netip.Addr]struct{})
 }
 
-// programVIPs makes the addresses of new frontends local to this host.
-func (r *Relay) programVIPs(_ context.Context, c store.Change) []store.Failure {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closing {
-		return nil
-	}
+// programVIPsLocked makes the addresses of new frontends local to this host.
+func (r *Relay) programVIPsLocked(c store.Change) []store.Failure {
 	news := r.newFrontends(c)
 	if len(news) == 0 {
 		return nil

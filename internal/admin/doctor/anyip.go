@@ -74,7 +74,7 @@ func tryVIPs(report capture.Report) error {
 			continue
 		}
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("listen at %s: %w", vip, err))
 			continue
 		}
 		errs = append(errs, l.Close())

@@ -34,17 +34,17 @@ type Listener struct {
 	fd int // -1 after Close
 }
 
-// Listen makes a listening TCP socket at addr in the calling thread's namespace. IPv6 sockets take IPv6 only. The error
-// names the address and wraps ErrInUse, ErrAbsent, ErrPermission, ErrNoFamily, or another errno.
+// Listen makes a listening TCP socket at addr in the calling thread's namespace. IPv6 sockets take IPv6 only. The error,
+// to which the caller adds the address, wraps ErrInUse, ErrAbsent, ErrPermission, ErrNoFamily, or another errno.
 func Listen(addr netip.AddrPort, p ListenParams) (*Listener, error) {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	fd, err := listen(addr, p)
 	if err != nil {
-		return nil, fmt.Errorf("tcp %s: %w", addr, explainListen(err, addr))
+		return nil, explainListen(err, addr)
 	}
 	if addr.Port() == 0 {
 		if addr, err = localAddr(fd); err != nil {
-			return nil, errors.Join(fmt.Errorf("tcp %s: %w", addr, err), unix.Close(fd))
+			return nil, errors.Join(err, unix.Close(fd))
 		}
 	}
 	return &Listener{addr: addr, fd: fd}, nil

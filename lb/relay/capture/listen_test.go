@@ -104,7 +104,7 @@ func TestListenErrors(t *testing.T) {
 		at := netip.AddrPortFrom(ip, 80)
 		l := listenOn(t, h, at, ListenParams{})
 		_, err := tryListen(h, at, ListenParams{})
-		if want := fmt.Sprintf("tcp %s: address is in use by %s on %s", at, me, at); !errors.Is(err, ErrInUse) || err.Error() != want {
+		if want := fmt.Sprintf("address is in use by %s on %s", me, at); !errors.Is(err, ErrInUse) || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 		_ = l.Close()

@@ -168,15 +168,22 @@ func (in *instance) serve(ctx context.Context, config *file.Config) (err error) 
 
 // startFailures says what could not be served at the start, with its line.
 func startFailures(config *file.Config, failures []store.Failure) error {
-	var errs []error
+	var faults file.Faults
 	for _, f := range failures {
 		line, ok := config.Lines.Frontends[f.Frontend]
 		if !ok {
 			line = config.Lines.Services[f.Service]
 		}
-		errs = append(errs, fmt.Errorf("%s:%d: %w", config.File, line, f))
+		message := fmt.Sprintf("service %s: ", f.Service)
+		if ok {
+			message += f.Frontend.String() + ": "
+		}
+		faults = append(faults, &file.Fault{File: config.File, Line: line, Message: message + f.Err.Error(), Err: f})
 	}
-	return errors.Join(errs...)
+	if len(faults) == 0 {
+		return nil
+	}
+	return faults
 }
 
 // forget gives back the memory of what is past.

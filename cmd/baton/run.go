@@ -89,15 +89,18 @@ func (o *runOptions) logger(w io.Writer) (*slog.Logger, error) {
 	return nil, usageError{fmt.Errorf("--log-format %q: use text or json", o.logFormat)}
 }
 
-// run serves until a signal stops it.
+// run serves until a signal stops it. What is logged while it starts is seen
+// once it serves: a start that fails says why once, as its error.
 func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
+	log, release := holdLog(ctx, log)
 	in, err := startInstance(ctx, o, log)
 	if err != nil {
 		return err
 	}
+	release()
 	counts := in.store.Snapshot().Counts()
 	log.Info("serving", "services", counts.Services, "frontends", counts.Frontends, "backends", counts.Backends,
 		"config", o.config, "socket", in.o.socket, "pid", os.Getpid())

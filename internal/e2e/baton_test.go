@@ -52,13 +52,19 @@ func (l *logBuffer) String() string {
 func start(t *testing.T, host *testnet.Host, services string, flags ...string) *baton {
 	t.Helper()
 	b := launch(t, host, services, flags...)
-	testnet.Eventually(t, 30*time.Second, "baton serves", func() error {
+	b.waitServing()
+	return b
+}
+
+// waitServing waits until the command says that it serves.
+func (b *baton) waitServing() {
+	b.t.Helper()
+	testnet.Eventually(b.t, 30*time.Second, "baton serves", func() error {
 		if strings.Contains(b.log.String(), "msg=serving") {
 			return nil
 		}
 		return fmt.Errorf("it logged:\n%s", b.log)
 	})
-	return b
 }
 
 // launch runs the command and does not wait for it to serve.
@@ -71,27 +77,40 @@ func launch(t *testing.T, host *testnet.Host, services string, flags ...string) 
 // launchIn is launch with a directory that another instance may have used.
 func launchIn(t *testing.T, host *testnet.Host, dir, services string, flags ...string) *baton {
 	t.Helper()
+	b := prepare(t, host, dir, services, flags...)
+	b.run()
+	return b
+}
+
+// prepare makes everything for the command, which run starts.
+func prepare(t *testing.T, host *testnet.Host, dir, services string, flags ...string) *baton {
+	t.Helper()
 	b := &baton{t: t, log: new(logBuffer), dir: dir}
 	b.configure(services)
 	args := append([]string{"run", "--config", b.config(), "--state-dir", dir}, flags...)
 	b.cmd = host.Command(context.Background(), batonPath, args...)
 	b.cmd.Stderr, b.cmd.Stdout = b.log, b.log
-	if err := b.cmd.Start(); err != nil {
-		t.Fatalf("start baton: %v", err)
-	}
 	b.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", b.socket())
 		},
 	}}
-	t.Cleanup(func() {
+	return b
+}
+
+// run starts the command, which ends with the test.
+func (b *baton) run() {
+	b.t.Helper()
+	if err := b.cmd.Start(); err != nil {
+		b.t.Fatalf("start baton: %v", err)
+	}
+	b.t.Cleanup(func() {
 		b.http.CloseIdleConnections()
-		b.stop(syscall.SIGKILL)
-		if s := b.log.String(); strings.Contains(s, "DATA RACE") || strings.Contains(s, "panic:") || t.Failed() {
-			t.Errorf("baton logged:\n%s", s)
+		_ = b.stop(syscall.SIGKILL)
+		if s := b.log.String(); strings.Contains(s, "DATA RACE") || strings.Contains(s, "panic:") || b.t.Failed() {
+			b.t.Errorf("baton logged:\n%s", s)
 		}
 	})
-	return b
 }
 
 func (b *baton) config() string { return filepath.Join(b.dir, "baton.yaml") }

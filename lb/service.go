@@ -40,19 +40,21 @@ type Affinity struct {
 // DefaultAffinityTimeout is Kubernetes' default for session affinity.
 const DefaultAffinityTimeout = 3 * time.Hour
 
-// HealthCheck is an active probe. The zero value is none.
+// HealthCheck is an active probe, and what follows from it. The zero value is no
+// probe.
 type HealthCheck struct {
-	Probe    Probe
-	Interval time.Duration
-	Timeout  time.Duration
-	Rise     int
-	Fall     int
-	Port     uint16 // 0 = the backend's
-	Path     string // http
-	Host     string // http; "" = the address
-	Status   string // http: ranges of codes, "200-399"
-	Send     string // udp
-	Expect   string // udp, http: what the answer must contain
+	Probe     Probe
+	Interval  time.Duration
+	Timeout   time.Duration
+	Rise      int
+	Fall      int
+	Port      uint16        // 0 = the backend's
+	Path      string        // http
+	Host      string        // http; "" = the address
+	Status    string        // http: see ParseStatusRanges
+	Send      string        // tcp, udp
+	Expect    string        // what the answer must contain; tcp: "" = no answer is awaited
+	SlowStart time.Duration // see Service.SlowStart; 0 = by the algorithm, negative = none
 }
 
 // Timeouts of a service. 0 in any of them is an error, not "for ever".

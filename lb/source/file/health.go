@@ -2,8 +2,8 @@ package file
 
 import (
 	"math"
-	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -22,6 +22,7 @@ var healthFields = []field[lb.HealthCheck]{
 	{"status", func(d *decoder, n *node, h *lb.HealthCheck) { decodeStatus(d, n, &h.Status) }},
 	{"send", func(d *decoder, n *node, h *lb.HealthCheck) { payload(d, n, &h.Send) }},
 	{"expect", func(d *decoder, n *node, h *lb.HealthCheck) { payload(d, n, &h.Expect) }},
+	{"slowStart", func(d *decoder, n *node, h *lb.HealthCheck) { slowStart(d, n, &h.SlowStart) }},
 }
 
 // decodeHealth reads "none" or a map whose keys have the defaults of the
@@ -36,7 +37,7 @@ func decodeHealth(d *decoder, n *node, to *lb.HealthCheck) {
 		h = lb.DefaultHealth(lb.ProbeTCP)
 	}
 	if decodeMap(d, n, healthFields, &h); h.Probe == none {
-		h = lb.HealthCheck{}
+		h = lb.HealthCheck{SlowStart: h.SlowStart} // that of ejected backends
 	}
 	if n.Kind == yaml.MappingNode {
 		*to = h
@@ -87,26 +88,18 @@ func decodeStatus(d *decoder, n *node, to *string) {
 			return
 		}
 	}
-	for part := range strings.SplitSeq(s, ",") {
-		lo, hi, isRange := strings.Cut(strings.TrimSpace(part), "-")
-		if !isRange {
-			hi = lo
-		}
-		l, okLo := statusCode(lo)
-		h, okHi := statusCode(hi)
-		switch {
-		case !okLo || !okHi:
-			d.fault(n, "%q is not a list of HTTP status codes: write 200-399 or 200,204", s)
-			return
-		case l > h:
-			d.fault(n, "%s begins above its end", strings.TrimSpace(part))
-			return
-		}
+	if _, err := lb.ParseStatusRanges(s); err != nil {
+		d.fault(n, "%v", err)
+		return
 	}
 	*to = s
 }
 
-func statusCode(s string) (int, bool) {
-	v, err := strconv.Atoi(s)
-	return v, err == nil && len(s) == 3 && v >= 100 && v <= 599
+// slowStart reads 0 as none, not as the model's 0 = by the algorithm.
+func slowStart(d *decoder, n *node, to *time.Duration) {
+	v := time.Duration(-1)
+	if duration(d, n, &v); v == 0 {
+		v = -1
+	}
+	*to = v
 }

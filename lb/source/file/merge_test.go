@@ -58,6 +58,10 @@ func TestDefaultsMerge(t *testing.T) {
 			func(s *lb.Service) any { return s.Affinity }, lb.Affinity{By: lb.ByClientIP, Timeout: 3 * time.Hour}},
 		{"health off", "health: none", "health: {probe: none}",
 			func(s *lb.Service) any { return s.Health }, lb.HealthCheck{}},
+		{"slow start without a probe", "health: {probe: none, slowStart: 5s}", "",
+			func(s *lb.Service) any { return s.Health }, lb.HealthCheck{SlowStart: 5 * time.Second}},
+		{"no slow start", "health: {probe: none, slowStart: 5s}", "health: {probe: none, slowStart: 0s}",
+			func(s *lb.Service) any { return s.SlowStart() }, time.Duration(0)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := parsed(t, "defaults: {"+c.defaults+"}\n"+one(c.service))

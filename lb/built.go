@@ -15,8 +15,8 @@ func (f *faults) notBuilt(field, what string) {
 // validateBuilt is the one list of what is not built yet.
 func (s *Service) validateBuilt(f *faults) {
 	for i := range s.Frontends {
-		if p := s.Frontends[i].Proto; p == flow.UDP || p == flow.SCTP {
-			f.notBuilt(fmt.Sprintf("frontends[%d]", i), p.String()+" frontend")
+		if s.Frontends[i].Proto == flow.SCTP {
+			f.notBuilt(fmt.Sprintf("frontends[%d]", i), "an sctp frontend")
 		}
 		if s.Frontends[i].WhenNone == Drop {
 			f.notBuilt(fmt.Sprintf("frontends[%d]", i), "dropping instead of refusing")

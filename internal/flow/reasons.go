@@ -128,6 +128,9 @@ const (
 	DropNoPorts       Drop = "no-ports"         // every source port towards the backend is in use
 	DropNoMemory      Drop = "no-memory"        // ENOMEM, ENOBUFS
 	DropProxyHeader   Drop = "bad-proxy-header" // acceptProxy: no header in time, or a wrong one
+	DropTooBig        Drop = "too-big"          // UDP: larger than a datagram can be, with its PROXY header
+	DropQueueFull     Drop = "queue-full"       // UDP: a socket's send queue had no room
+	DropUnreachable   Drop = "unreachable"      // UDP: the network refuses to carry it
 	DropShutdown      Drop = "shutdown"         // accepted while stopping
 	DropEvents        Drop = "trace-events"     // a slow reader of events
 )
@@ -135,7 +138,8 @@ const (
 // Drops lists every Drop.
 var Drops = []Drop{
 	DropDenied, DropLimit, DropLimitClient, DropLimitRate, DropNoBackend, DropNoFrontend, DropBackendsFull,
-	DropNoDescriptors, DropNoPorts, DropNoMemory, DropProxyHeader, DropShutdown, DropEvents,
+	DropNoDescriptors, DropNoPorts, DropNoMemory, DropProxyHeader, DropTooBig, DropQueueFull,
+	DropUnreachable, DropShutdown, DropEvents,
 }
 
 // DialFailure is why one attempt to reach a backend failed.

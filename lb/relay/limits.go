@@ -3,6 +3,7 @@ package relay
 import (
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -14,6 +15,8 @@ import (
 // limits counts what lb.Limits bounds, for one service. It outlives reloads, so
 // that a changed limit meets the connections that are open.
 type limits struct {
+	sessions atomic.Int64 // UDP
+
 	mu        sync.Mutex // guards what follows
 	open      int
 	perClient map[netip.Addr]int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
@@ -36,12 +37,17 @@ type listeners struct {
 	mode      capture.Mode
 	open      map[lb.FrontendKey]*listener
 	byService map[string][]lb.FrontendKey
+
+	udp   map[lb.FrontendKey]*udpListener
+	udpOf map[string][]lb.FrontendKey
 }
 
 func (l *listeners) init(mode capture.Mode) {
 	l.mode = mode
 	l.open = make(map[lb.FrontendKey]*listener)
 	l.byService = make(map[string][]lb.FrontendKey)
+	l.udp = make(map[lb.FrontendKey]*udpListener)
+	l.udpOf = make(map[string][]lb.FrontendKey)
 }
 
 // programFrontends makes routes and sockets those of the snapshot. Both are one
@@ -69,31 +75,30 @@ func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKe
 	wanted := wantedListeners(c)
 	r.closeListenersLocked(r.listeners.unwanted(c.Services, wanted))
 	var failures []store.Failure
-	var host *capture.Host // read when it is needed
+	host := sync.OnceValues(capture.ReadHost) // read when it is needed
 	for key, fe := range wanted {
 		if _, ok := without[key]; ok {
 			continue
 		}
-		if err := r.ensureListenerLocked(fe, &host); err != nil {
+		if err := r.ensureListenerLocked(fe, host); err != nil {
 			failures = append(failures, failure(fe, err))
 			continue
 		}
 		r.listeners.note(fe.Service.Name, key)
 	}
-	return failures
+	return append(failures, r.programUDPLocked(c, without, host)...)
 }
 
-func (r *Relay) ensureListenerLocked(fe *store.Frontend, host **capture.Host) (err error) {
+func (r *Relay) ensureListenerLocked(fe *store.Frontend, host func() (*capture.Host, error)) error {
 	k := keepAliveOf(fe.Service.Timeouts)
 	if l := r.listeners.open[fe.FrontendKey]; l != nil {
 		return l.setKeepAlive(k)
 	}
-	if *host == nil {
-		if *host, err = capture.ReadHost(); err != nil {
-			return fmt.Errorf("read this host's addresses: %w", err)
-		}
+	h, err := host()
+	if err != nil {
+		return fmt.Errorf("read this host's addresses: %w", err)
 	}
-	return r.listenLocked(fe.FrontendKey, k, *host)
+	return r.listenLocked(fe.FrontendKey, k, h)
 }
 
 // wantedListeners lists the frontends of the changed services that take

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
@@ -24,7 +25,7 @@ type Options struct {
 	Log      *slog.Logger // nil = silent
 
 	Capture  capture.Mode
-	StateDir string // see capture.RoutesParams
+	StateDir string // where UDP sessions are kept over a restart, and see capture.RoutesParams
 
 	Source SourceParams
 
@@ -51,7 +52,12 @@ type Relay struct {
 	stopWatch context.CancelFunc
 	running   sync.WaitGroup
 
-	limits limitTable
+	stateDir string
+
+	limits     limitTable
+	udpLimits  limitTable
+	saved      savedSessions
+	udpChanges atomic.Uint64 // how many UDP sessions have come and gone
 
 	mu        sync.Mutex // guards what follows
 	listeners listeners
@@ -74,12 +80,15 @@ func New(o Options) (_ *Relay, err error) {
 	}
 	r := &Relay{
 		store: o.Store, picker: o.Picker, registry: o.Registry, log: o.Log,
-		offloader: o.Offloader, observe: o.ObserveDial, sources: newSources(o.Source),
+		offloader: o.Offloader, observe: o.ObserveDial, sources: newSources(o.Source), stateDir: o.StateDir,
 	}
 	r.watching, r.stopWatch = context.WithCancel(context.Background())
 	r.listeners.init(o.Capture)
 	r.vips.init(o.Capture, o.StateDir)
 	r.drains.init()
+	if err := r.saved.load(o.StateDir, time.Now()); err != nil {
+		o.Log.Warn("clients of UDP services may get other backends than before", "err", err)
+	}
 	var pipes int
 	if r.budget, pipes, err = newBudget(o.Descriptors); err != nil {
 		return nil, err
@@ -95,6 +104,7 @@ func New(o Options) (_ *Relay, err error) {
 	for _, w := range r.workers {
 		r.running.Go(w.run)
 	}
+	r.running.Go(r.keepSaving)
 	o.Store.Register(store.Frontends, "frontends", programmer(r.programFrontends))
 	o.Store.Register(store.Cleanup, "flows", programmer(r.programCleanup))
 	return r, nil
@@ -120,6 +130,7 @@ func (r *Relay) Flows() int {
 // delivered its last bytes, or ctx is done. It returns how many are left.
 func (r *Relay) Drain(ctx context.Context) int {
 	r.stopListening()
+	r.stopUDP()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for r.Flows() > 0 || r.delivering() {
@@ -147,6 +158,7 @@ func (r *Relay) ResetAll(why flow.Reason) {
 // listeners, routes, descriptors. It may be called more than once.
 func (r *Relay) Close() error {
 	r.stopListening()
+	r.stopUDP()
 	r.stopWatch()
 	r.drains.close()
 	r.closeWorkers()

@@ -78,7 +78,16 @@ func (r *Relay) programCleanup(_ context.Context, c store.Change) []store.Failur
 		r.compare(name, c, reset)
 	}
 	r.endFlows(reset)
-	r.limits.forget(func(name string) bool { _, ok := c.To.Service(name); return ok })
+	for _, w := range r.workers {
+		_ = w.loop.Call(func() {
+			for _, name := range c.Services {
+				w.udp.reconcile(name)
+			}
+		})
+	}
+	known := func(name string) bool { _, ok := c.To.Service(name); return ok }
+	r.limits.forget(known)
+	r.udpLimits.forget(known)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -69,7 +69,8 @@ func (r *Relay) newFrontends(c store.Change) (news []*store.Frontend) {
 		for _, fe := range s.FrontendSet {
 			_, routed := r.vips.routed[fe.Address.Addr()]
 			mine := slices.Contains(r.vips.ofService[name], fe.Address.Addr())
-			if !(routed && mine) && r.listeners.open[fe.FrontendKey] == nil {
+			open := r.listeners.open[fe.FrontendKey] != nil || r.listeners.udp[fe.FrontendKey] != nil
+			if !(routed && mine) && !open {
 				news = append(news, fe)
 			}
 		}

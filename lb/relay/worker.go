@@ -23,6 +23,7 @@ type worker struct {
 	resume    poll.Timer
 	stopping  bool
 	header    []byte // see headerBuffer
+	udp       udpWorker
 }
 
 func newWorker(r *Relay, pipes int) (*worker, error) {
@@ -35,6 +36,7 @@ func newWorker(r *Relay, pipes int) (*worker, error) {
 		flows: make(map[*tcpFlow]struct{}), listeners: make(map[*listener]*acceptor),
 	}
 	w.resume.Fire = w.tryResume
+	w.udp = newUDPWorker(w)
 	return w, nil
 }
 

@@ -40,7 +40,7 @@ func Listen(addr netip.AddrPort, p ListenParams) (*Listener, error) {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	fd, err := listen(addr, p)
 	if err != nil {
-		return nil, explainListen(err, addr)
+		return nil, Explain(err, "tcp", addr)
 	}
 	if addr.Port() == 0 {
 		if addr, err = localAddr(fd); err != nil {
@@ -115,12 +115,12 @@ func sockaddr(addr netip.AddrPort) (domain int, sa unix.Sockaddr, err error) {
 	return 0, nil, errors.New("invalid address")
 }
 
-// explainListen translates the errno of a socket that could not be had, once.
-func explainListen(err error, addr netip.AddrPort) error {
+// Explain translates the errno of a tcp or udp socket at addr that could not be had, once.
+func Explain(err error, proto string, addr netip.AddrPort) error {
 	host := addr.Addr().WithZone("")
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		if holder := holderOf(addr); holder != "" {
+		if holder := holderOf(proto, addr); holder != "" {
 			return fmt.Errorf("%w by %s", ErrInUse, holder)
 		}
 		return ErrInUse

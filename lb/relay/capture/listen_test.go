@@ -137,7 +137,7 @@ func TestExplainListen(t *testing.T) {
 		unix.EACCES: ErrPermission, unix.EPERM: ErrPermission, unix.EAFNOSUPPORT: ErrNoFamily,
 		unix.EADDRNOTAVAIL: ErrAbsent, unix.EADDRINUSE: ErrInUse, unix.EMFILE: unix.EMFILE,
 	} {
-		if err := explainListen(fmt.Errorf("open socket: %w", errno), at); !errors.Is(err, want) {
+		if err := Explain(fmt.Errorf("open socket: %w", errno), "tcp", at); !errors.Is(err, want) {
 			t.Errorf("%v: %v, want %v", errno, err, want)
 		}
 	}

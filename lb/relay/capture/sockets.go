@@ -162,11 +162,11 @@ var holders struct {
 
 // holderOf says which process listens on addr or on a wildcard that includes it: "nginx (pid 123) on 0.0.0.0:80"; "" if
 // that cannot be seen. What is remembered is read anew when it is old or knows nothing of the port.
-func holderOf(addr netip.AddrPort) string {
+func holderOf(proto string, addr netip.AddrPort) string {
 	holders.mu.Lock()
 	defer holders.mu.Unlock()
 	if holders.namespace == currentInode() && time.Since(holders.read) < time.Second {
-		if s, ok := holderLocked(addr); ok {
+		if s, ok := holderLocked(proto, addr); ok {
 			return s
 		}
 	}
@@ -176,14 +176,14 @@ func holderOf(addr netip.AddrPort) string {
 	}
 	holders.sockets, holders.owners = sockets, processesBySocket()
 	holders.read, holders.namespace = time.Now(), currentInode()
-	s, _ := holderLocked(addr)
+	s, _ := holderLocked(proto, addr)
 	return s
 }
 
 // holderLocked looks a port up in what is remembered; ok is false if no socket is there.
-func holderLocked(addr netip.AddrPort) (text string, ok bool) {
+func holderLocked(proto string, addr netip.AddrPort) (text string, ok bool) {
 	for _, s := range holders.sockets {
-		if s.proto != "tcp" || !s.covers(addr) {
+		if s.proto != proto || !s.covers(addr) {
 			continue
 		}
 		if p, ok := holders.owners[s.inode]; ok {

@@ -1,0 +1,513 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/internal/testnet"
+)
+
+// udpServer answers datagrams on a host.
+type udpServer struct {
+	pc    net.PacketConn
+	got   atomic.Int64
+	mu    sync.Mutex
+	froms map[string]int // datagrams by sender
+	wg    sync.WaitGroup
+}
+
+// serveUDP runs answer for each datagram; nil from it is no answer.
+func serveUDP(t *testing.T, h *testnet.Host, at netip.AddrPort, answer func(b []byte) []byte) *udpServer {
+	t.Helper()
+	pc, err := h.ListenPacket("udp", at)
+	if err != nil {
+		t.Fatalf("listen: %v", err)
+	}
+	_ = pc.(*net.UDPConn).SetReadBuffer(8 << 20)
+	s := &udpServer{pc: pc, froms: make(map[string]int)}
+	s.wg.Go(func() {
+		buf := make([]byte, 70_000)
+		for {
+			n, from, err := pc.ReadFrom(buf)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				continue
+			}
+			s.got.Add(1)
+			s.mu.Lock()
+			s.froms[from.String()]++
+			s.mu.Unlock()
+			if out := answer(buf[:n]); out != nil {
+				_, _ = pc.WriteTo(out, from)
+			}
+		}
+	})
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *udpServer) close() { s.pc.Close(); s.wg.Wait() }
+
+// senders is from how many addresses datagrams have come.
+func (s *udpServer) senders() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.froms)
+}
+
+func echo(b []byte) []byte { return b }
+
+// named answers with a name before what came.
+func named(name string) func([]byte) []byte {
+	return func(b []byte) []byte { return append([]byte(name+" "), b...) }
+}
+
+// udpService is the configuration of one UDP service.
+func (w world) udpService(backends []string, more ...string) string {
+	return strings.ReplaceAll(w.service(backends, more...), "tcp://", "udp://")
+}
+
+// udp is a connected socket of the client.
+func (w world) udp(t *testing.T, to netip.AddrPort) net.Conn {
+	t.Helper()
+	c, err := w.Client.Dial("udp", to)
+	if err != nil {
+		t.Fatalf("connect a UDP socket: %v", err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// exchange sends one datagram and waits for one.
+func exchange(c net.Conn, b []byte) ([]byte, error) {
+	if _, err := c.Write(b); err != nil {
+		return nil, err
+	}
+	return receive(c)
+}
+
+func receive(c net.Conn) ([]byte, error) {
+	buf := make([]byte, 70_000)
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	n, err := c.Read(buf)
+	return buf[:n], err
+}
+
+// U1: a balancer with several addresses on one leg answers from the one that was asked.
+func TestUDPAnswerAddress(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		serveUDP(t, w.Backends[0], w.backend(0), echo)
+		other := netip.MustParseAddrPort("10.96.0.11:80")
+		wild := "0.0.0.0:81"
+		if w.v6 {
+			other, wild = netip.MustParseAddrPort("[fd96::11]:80"), "[::]:81"
+		}
+		start(t, w.Balancer, w.udpService(nil)+fmt.Sprintf(
+			"  - name: wild\n    frontends: [\"udp://%s\", \"udp://%s\"]\n    backends: [%q]\n", other, wild, w.backend(0)))
+		own := netip.AddrPortFrom(w.addr(w.Balancer), 81)
+		second := netip.AddrPortFrom(w.BackendLinks[0].A.IP4, 81)
+		if w.v6 {
+			second = netip.AddrPortFrom(w.BackendLinks[0].A.IP6, 81)
+		}
+		for _, to := range []netip.AddrPort{w.vip, other, own, second} {
+			// A connected socket takes answers from the address it asked only.
+			got, err := exchange(w.udp(t, to), []byte("who"))
+			if string(got) != "who" || err != nil {
+				t.Errorf("asked %s: got %q, %v", to, got, err)
+			}
+		}
+	})
+}
+
+// U2: a client that only sends keeps one source port, and loses nothing at the
+// edge of the timeout.
+func TestUDPOneWay(t *testing.T) {
+	bothFamilies(t, 2, func(t *testing.T, w world) {
+		s := []*udpServer{
+			serveUDP(t, w.Backends[0], w.backend(0), func([]byte) []byte { return nil }),
+			serveUDP(t, w.Backends[1], w.backend(1), func([]byte) []byte { return nil }),
+		}
+		start(t, w.Balancer, w.udpService(nil, "timeouts: {udpIdle: 400ms}"))
+		c := w.udp(t, w.vip)
+		const n = 60
+		for i := range n {
+			fmt.Fprintf(c, "metric:%d|c", i)
+			time.Sleep(time.Duration(20+10*(i%12)) * time.Millisecond) // up to 130 ms
+		}
+		eventually(t, "everything has come", func() error {
+			if got := s[0].got.Load() + s[1].got.Load(); got != n {
+				return fmt.Errorf("%d of %d datagrams have come", got, n)
+			}
+			return nil
+		})
+		if ports := s[0].senders() + s[1].senders(); ports != 1 {
+			t.Errorf("the backends saw %d source addresses, want 1", ports)
+		}
+		// Now with pauses around the timeout: a new port is right, a loss is not.
+		for i := range 20 {
+			fmt.Fprintf(c, "edge:%d|c", i)
+			time.Sleep(time.Duration(380+2*i) * time.Millisecond)
+		}
+		eventually(t, "everything has come", func() error {
+			if got := s[0].got.Load() + s[1].got.Load(); got != n+20 {
+				return fmt.Errorf("%d of %d datagrams have come", got, n+20)
+			}
+			return nil
+		})
+	})
+}
+
+// U3: bursts of mixed sizes come byte-exact and once, both ways.
+func TestUDPBursts(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		serveUDP(t, w.Backends[0], w.backend(0), echo)
+		start(t, w.Balancer, w.udpService(nil))
+		c := w.udp(t, w.vip)
+		_ = c.(*net.UDPConn).SetReadBuffer(8 << 20)
+		rng := rand.New(rand.NewPCG(1, 2))
+		for burst := range 20 {
+			sent := make(map[uint32][]byte)
+			for i := range 40 {
+				b := make([]byte, 8+rng.IntN(3)*rng.IntN(700)) // runs of equal sizes among others
+				for j := range b {
+					b[j] = byte(rng.Uint32())
+				}
+				id := uint32(burst*1000 + i)
+				binary.BigEndian.PutUint32(b, id)
+				sent[id] = b
+				if _, err := c.Write(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for len(sent) > 0 {
+				got, err := receive(c)
+				if err != nil {
+					t.Fatalf("burst %d: %d answers are missing: %v", burst, len(sent), err)
+				}
+				id := binary.BigEndian.Uint32(got)
+				if want, ok := sent[id]; !ok || !bytes.Equal(got, want) {
+					t.Fatalf("burst %d: datagram %d is not what was sent, or came twice", burst, id)
+				}
+				delete(sent, id)
+			}
+		}
+	})
+}
+
+// U4, U8: every size, exact both ways; what is larger than the MTU is fragmented.
+func TestUDPSizes(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		serveUDP(t, w.Backends[0], w.backend(0), echo)
+		b := start(t, w.Balancer, w.udpService(nil))
+		c := w.udp(t, w.vip)
+		sizes := []int{0, 1, 1024, 1472, 1473, 4000, 8192, 8193, 65507}
+		if w.v6 {
+			sizes = append(sizes, 65527)
+		}
+		want, total := 0, 0
+		for _, n := range sizes {
+			data := make([]byte, n)
+			for i := range data {
+				data[i] = byte(i * 7)
+			}
+			got, err := exchange(c, data)
+			if err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes: %d came back, %v", n, len(got), err)
+			}
+			want, total = want+1, total+n
+		}
+		v := b.flows()[0]
+		if v.BytesToBackend != uint64(total) || v.BytesToClient != uint64(total) || v.PacketsToBackend != uint64(want) {
+			t.Errorf("counted %d and %d bytes in %d datagrams, want %d in %d", v.BytesToBackend, v.BytesToClient, v.PacketsToBackend, total, want)
+		}
+	})
+}
+
+// U5: a backend answers with ICMP port unreachable: another one gets the
+// datagrams, and not one is lost but what the dead one was sent.
+func TestUDPBackendRefuses(t *testing.T) {
+	bothFamilies(t, 2, func(t *testing.T, w world) {
+		serveUDP(t, w.Backends[1], w.backend(1), named("live"))
+		b := start(t, w.Balancer, w.udpService(nil))
+		for i := range 6 {
+			c := w.udp(t, w.vip)
+			eventually(t, "the live backend answers", func() error {
+				if _, err := c.Write([]byte("x")); err != nil {
+					return err
+				}
+				_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+				buf := make([]byte, 100)
+				n, err := c.Read(buf)
+				if err == nil && !strings.HasPrefix(string(buf[:n]), "live") {
+					err = fmt.Errorf("client %d got %q", i, buf[:n])
+				}
+				return err
+			})
+		}
+		for _, row := range b.backends() {
+			if dead := row.Backend == w.backend(0).String(); dead != (row.Failures > 0) {
+				t.Errorf("%s has %d failures", row.Backend, row.Failures)
+			}
+		}
+	})
+}
+
+// U6: a flood of one-shot queries meets a cap; the oldest go, another service
+// does not notice.
+func TestUDPOneShotFlood(t *testing.T) {
+	const queries = 3000
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		serveUDP(t, w.Backends[0], w.backend(0), echo)
+		second := netip.AddrPortFrom(w.vip.Addr(), 81)
+		b := start(t, w.Balancer, w.udpService(nil, "limits: {udpSessions: 500}")+fmt.Sprintf(
+			"  - name: other\n    frontends: [\"udp://%s\"]\n    backends: [%q]\n", second, w.backend(0)))
+		other := w.udp(t, second)
+		if _, err := exchange(other, []byte("first")); err != nil {
+			t.Fatal(err)
+		}
+		for i := range queries {
+			c, err := w.Client.Dial("udp", w.vip)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := exchange(c, []byte("query")); err != nil || string(got) != "query" {
+				t.Fatalf("query %d: %q, %v", i, got, err)
+			}
+			c.Close()
+		}
+		live := 0
+		for _, v := range b.flows() {
+			if v.Service == "web" {
+				live++
+			}
+		}
+		if live > 500 {
+			t.Errorf("%d sessions are live, the limit is 500", live)
+		}
+		if got, err := exchange(other, []byte("again")); err != nil || string(got) != "again" {
+			t.Errorf("the other service: %q, %v", got, err)
+		}
+		evicted := 0
+		for _, v := range b.ended() {
+			if v.Service == "other" {
+				t.Errorf("a session of the other service has ended: %+v", v)
+			}
+			if v.Reason == flow.ReasonEvicted {
+				evicted++
+			}
+		}
+		if evicted == 0 {
+			t.Error("no session says that it was evicted")
+		}
+	})
+}
+
+// A4 for UDP: a client address stays at its backend, also from new ports.
+func TestUDPAffinity(t *testing.T) {
+	bothFamilies(t, 3, func(t *testing.T, w world) {
+		for i, h := range w.Backends {
+			serveUDP(t, h, w.backend(i), named(h.Name()))
+		}
+		b := start(t, w.Balancer, w.udpService(nil, "affinity: {by: client-ip, timeout: 1h}"))
+		first, err := exchange(w.udp(t, w.vip), []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 8 {
+			if got, err := exchange(w.udp(t, w.vip), []byte("x")); string(got) != string(first) || err != nil {
+				t.Fatalf("first %q, now %q, %v", first, got, err)
+			}
+		}
+		// A1: it may not take new sessions any more.
+		pinned := b.flows()[0].Backend
+		var list []string
+		for i := range w.Backends {
+			state := "ready"
+			if w.backend(i) == pinned {
+				state = "drain"
+			}
+			list = append(list, fmt.Sprintf("{address: %q, state: %s}", w.backend(i), state))
+		}
+		old := w.udp(t, w.vip)
+		if _, err := exchange(old, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		b.configure(w.udpService(list, "affinity: {by: client-ip, timeout: 1h}"))
+		b.waitLog("configuration loaded")
+		got, err := exchange(w.udp(t, w.vip), []byte("x"))
+		if err != nil || string(got) == string(first) {
+			t.Errorf("a new session got %q, %v", got, err)
+		}
+		// A3: the old session stays.
+		if got, err := exchange(old, []byte("x")); err != nil || string(got) != string(first) {
+			t.Errorf("the old session got %q, %v", got, err)
+		}
+	})
+}
+
+// C1, C2: backends come and go under one and the same client socket.
+func TestUDPBackendsComeAndGo(t *testing.T) {
+	bothFamilies(t, 2, func(t *testing.T, w world) {
+		a := serveUDP(t, w.Backends[0], w.backend(0), named("a"))
+		serveUDP(t, w.Backends[1], w.backend(1), named("b"))
+		only := func(i int) []string { return []string{fmt.Sprintf("%q", w.backend(i))} }
+		bt := start(t, w.Balancer, w.udpService([]string{}))
+		c := w.udp(t, w.vip)
+		if _, err := exchange(c, []byte("x")); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("without backends: %v, want a refusal", err)
+		}
+		bt.configure(w.udpService(only(0)))
+		eventually(t, "the same socket is served", func() error {
+			got, err := try(c)
+			if err == nil && !strings.HasPrefix(string(got), "a ") {
+				err = fmt.Errorf("got %q", got)
+			}
+			return err
+		})
+		// The backend is exchanged for another while the client never stops.
+		bt.configure(w.udpService(only(1)))
+		eventually(t, "the new backend answers", func() error {
+			got, err := try(c)
+			if err == nil && !strings.HasPrefix(string(got), "b ") {
+				err = fmt.Errorf("got %q", got)
+			}
+			return err
+		})
+		before := a.got.Load()
+		for range 50 {
+			_, _ = try(c)
+		}
+		if n := a.got.Load() - before; n != 0 {
+			t.Errorf("%d datagrams reached the removed backend", n)
+		}
+		bt.configure(w.udpService([]string{}))
+		eventually(t, "the client is refused", func() error {
+			if _, err := try(c); !errors.Is(err, syscall.ECONNREFUSED) {
+				return fmt.Errorf("got %v, want a refusal", err)
+			}
+			return nil
+		})
+	})
+}
+
+// try is exchange without much patience.
+func try(c net.Conn) ([]byte, error) {
+	if _, err := c.Write([]byte("x")); err != nil {
+		return nil, err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	buf := make([]byte, 100)
+	n, err := c.Read(buf)
+	return buf[:n], err
+}
+
+// C3: the balancer restarts while a client streams: same backend, same source port.
+func TestUDPRestart(t *testing.T) {
+	bothFamilies(t, 3, func(t *testing.T, w world) {
+		var servers []*udpServer
+		for i, h := range w.Backends {
+			servers = append(servers, serveUDP(t, h, w.backend(i), named(h.Name())))
+		}
+		b := start(t, w.Balancer, w.udpService(nil))
+		var clients []net.Conn
+		var names []string
+		for range 12 {
+			c := w.udp(t, w.vip)
+			got, err := exchange(c, []byte("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients, names = append(clients, c), append(names, string(got))
+		}
+		if err := b.stop(syscall.SIGTERM); err != nil {
+			t.Fatalf("stop: %v", err)
+		}
+		again := launchIn(t, w.Balancer, b.dir, w.udpService(nil))
+		again.waitLog("msg=serving")
+		for i, c := range clients {
+			eventually(t, "the client is served again", func() error {
+				got, err := try(c)
+				if err == nil && string(got) != names[i] {
+					t.Errorf("client %d was at %q, is now at %q", i, names[i], got)
+				}
+				return err
+			})
+		}
+		ports := 0
+		for _, s := range servers {
+			ports += s.senders()
+		}
+		if ports != len(clients) {
+			t.Errorf("the backends saw %d source addresses from %d clients", ports, len(clients))
+		}
+	})
+}
+
+// A client whose port has closed ends its session by its ICMP error.
+func TestUDPClientGone(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		release := make(chan struct{})
+		serveUDP(t, w.Backends[0], w.backend(0), func(b []byte) []byte { <-release; return b })
+		b := start(t, w.Balancer, w.udpService(nil))
+		c, err := w.Client.Dial("udp", w.vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(c, "question")
+		eventually(t, "the session is there", func() error {
+			if len(b.flows()) != 1 {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		addr := c.LocalAddr()
+		c.Close()
+		close(release)
+		wantEnd(t, b.endedOf(addr), flow.ByClient, flow.ReasonNetworkError)
+	})
+}
+
+// Many clients at once, each gets its own answers.
+func TestUDPManyClients(t *testing.T) {
+	bothFamilies(t, 3, func(t *testing.T, w world) {
+		for i := range w.Backends {
+			serveUDP(t, w.Backends[i], w.backend(i), echo)
+		}
+		start(t, w.Balancer, w.udpService(nil))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for i := range 200 {
+			c := w.udp(t, w.vip)
+			wg.Go(func() {
+				for j := range 50 {
+					want := fmt.Sprintf("client %d question %d", i, j)
+					got, err := exchange(c, []byte(want))
+					if string(got) != want || err != nil {
+						t.Errorf("want %q, got %q, %v", want, got, err)
+						return
+					}
+					if ctx.Err() != nil {
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}

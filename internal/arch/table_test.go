@@ -27,6 +27,7 @@ var table = []row{
 	{path: "lb/relay/pump", may: []string{"internal/flow"}},
 	{path: "lb/relay/capture", may: []string{"lb", "internal/flow"}},
 	{path: "lb/relay/proxyproto"},
+	{path: "lb/relay/datagram"},
 	{path: "lb/health", may: []string{"lb", "lb/store", "sctp/wire", "internal/flow"}},
 	{path: "lb/source/file", may: []string{"lb", "lb/store", "internal/flow"}},
 	{path: "lb/source/kube", may: []string{"lb", "lb/store", "internal/flow"}},

@@ -265,8 +265,8 @@ var badFiles = []struct {
 	{"defaults as a list", "defaults: []\n", []string{"1: defaults: is a list, not a map of keys and values"}},
 
 	// What is not built yet.
-	{"udp", "services:\n  - name: dns\n    frontends:\n      - tcp://10.0.0.1:53\n      - udp://10.0.0.1:53\n", []string{
-		"5: service dns: frontends[1]: udp frontend is not built yet in this version",
+	{"sctp", "services:\n  - name: dns\n    frontends:\n      - tcp://10.0.0.1:53\n      - sctp://10.0.0.1:53\n", []string{
+		"5: service dns: frontends[1]: an sctp frontend is not built yet in this version",
 	}},
 }
 

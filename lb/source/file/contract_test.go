@@ -150,12 +150,8 @@ func TestNotBuilt(t *testing.T) {
 			`5: service web: backends[0].addresses: a backend with several addresses is not built yet in this version`,
 		},
 		{
-			"services:\n- name: dns\n  frontends:\n  - udp://10.0.0.1:53\n",
-			`4: service dns: frontends[0]: udp frontend is not built yet in this version`,
-		},
-		{
 			"services:\n- name: s\n  frontends:\n  - sctp://10.0.0.1|10.1.0.1:3868\n",
-			`4: service s: frontends[0]: sctp frontend is not built yet in this version`,
+			`4: service s: frontends[0]: an sctp frontend is not built yet in this version`,
 		},
 		{
 			"defaults:\n  balance: random\n  clientAddress: transparent\n" + one(),

@@ -84,15 +84,24 @@ func (f *tcpFlow) abort(by flow.By, why flow.Reason) {
 		f.pending, f.endedBy, f.reason = true, by, why
 		return
 	}
-	for _, l := range []*leg{&f.front, &f.back} {
-		if l.fd >= 0 {
-			setLingerReset(l.fd)
-		}
-	}
 	f.close(by, why)
 }
 
-// setLingerReset makes close(2) send a reset.
-func setLingerReset(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+// closeCleanly ends a flow that both sides have closed.
+func (f *tcpFlow) closeCleanly() {
+	for _, l := range []*leg{&f.front, &f.back} {
+		_ = setLingerReset(l.fd, false)
+	}
+	f.close(f.endedBy, flow.ReasonClosed)
+}
+
+// setLingerReset makes close(2) send a reset, or not. Every socket of ours has it
+// from the start: when the process dies, its peers must not take the end of a
+// half-sent answer for a whole one.
+func setLingerReset(fd int, on bool) error {
+	linger := unix.Linger{}
+	if on {
+		linger.Onoff = 1
+	}
+	return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &linger)
 }

@@ -112,8 +112,7 @@ func (w *worker) admit(fd int, peer, local netip.AddrPort) {
 // turnAway resets a connection that never became a flow.
 func (w *worker) turnAway(fd int, why flow.Drop) {
 	w.r.registry.Drop(why)
-	setLingerReset(fd)
-	unix.Close(fd)
+	unix.Close(fd) // with a reset: see setLingerReset
 	w.r.budget.put(2)
 	w.loop.Load().Add(-1)
 }

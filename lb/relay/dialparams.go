@@ -131,6 +131,9 @@ func setTCPOptions(fd int, k KeepAlive) error {
 			return fmt.Errorf("set socket option %d/%d to %d: %w", o.level, o.name, o.value, err)
 		}
 	}
+	if err := setLingerReset(fd, true); err != nil {
+		return fmt.Errorf("make close a reset: %w", err)
+	}
 	return nil
 }
 

@@ -191,7 +191,7 @@ func (f *tcpFlow) move() {
 	}
 	switch {
 	case f.phase == phaseOpen && f.toBackend.Done() && f.toClient.Done():
-		f.close(f.endedBy, flow.ReasonClosed)
+		f.closeCleanly()
 	case f.phase == phaseAborting:
 		f.linger()
 	}
@@ -298,8 +298,8 @@ func (f *tcpFlow) refuse(by flow.By, why flow.Reason, drop flow.Drop) {
 	f.abort(by, why)
 }
 
-// close ends the flow and whatever it holds. Sockets that have not been marked
-// for a reset close cleanly.
+// close ends the flow and whatever it holds: with a reset of both sides, see
+// setLingerReset.
 func (f *tcpFlow) close(by flow.By, why flow.Reason) {
 	if f.phase == phaseClosed {
 		return
@@ -333,7 +333,7 @@ func (f *tcpFlow) detach() {
 func (f *tcpFlow) leave() {
 	delete(f.w.flows, f)
 	f.w.loop.Load().Add(-1)
-	f.w.r.budget.put(2)
+	f.w.r.budget.put(perFlow)
 	f.w.tryResume()
 }
 

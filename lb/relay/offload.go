@@ -49,7 +49,7 @@ type Pair interface {
 	Record() *flow.Record
 	// Stop makes the bytes stand still. It reports false when the flow has
 	// ended. Until Resume or HandedOff the caller owns both descriptors and
-	// must not close them.
+	// must not close them; closing one sends a reset (SO_LINGER 0).
 	Stop() (Stopped, bool)
 	// Resume lets the bytes flow again, beginning with what is left of what
 	// Stop returned.

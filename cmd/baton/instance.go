@@ -197,6 +197,10 @@ func (in *instance) forget(ctx context.Context) {
 		case now := <-tick.C:
 			in.picker.Expire(now)
 			snapshot := in.store.Snapshot()
+			in.registry.ForgetServices(func(service string) bool {
+				_, ok := snapshot.Service(service)
+				return ok
+			})
 			in.registry.ForgetDialFailures(func(service string, backend netip.AddrPort) bool {
 				s, ok := snapshot.Service(service)
 				if ok {

@@ -176,6 +176,19 @@ func (r *Registry) DropCounts() map[Drop]uint64 { return r.drops.snapshot() }
 // DialFailures copies the counts of failed dials.
 func (r *Registry) DialFailures() map[DialFailureKey]uint64 { return r.dials.snapshot() }
 
+// ForgetServices drops the sums of services that keep does not know and that have
+// no live flow: names that come and go must not fill memory and metrics for ever.
+// A service of that name begins at 0 again.
+func (r *Registry) ForgetServices(keep func(service string) bool) {
+	live := make(map[string]bool)
+	for i := range r.shards {
+		r.shards[i].addServices(live)
+	}
+	for i := range r.shards {
+		r.shards[i].forget(func(service string) bool { return !live[service] && !keep(service) })
+	}
+}
+
 // ForgetDialFailures drops the counts of backends that keep does not know.
 func (r *Registry) ForgetDialFailures(keep func(service string, backend netip.AddrPort) bool) {
 	r.dials.forget(keep)

@@ -1,6 +1,9 @@
 package flow
 
-import "sync"
+import (
+	"maps"
+	"sync"
+)
 
 const shardCount = 64
 
@@ -41,4 +44,21 @@ func (s *shard) addTo(st *Stats) {
 		st.Bytes[BytesKey{rec.service, ToBackend, path}] += toBackend
 		st.Bytes[BytesKey{rec.service, ToClient, path}] += toClient
 	}
+}
+
+// addServices notes whose flows are live.
+func (s *shard) addServices(live map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, rec := range s.live {
+		live[rec.service] = true
+	}
+}
+
+// forget drops the sums of services that are gone.
+func (s *shard) forget(gone func(service string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.total, func(k EndedKey, _ uint64) bool { return gone(k.Service) })
+	maps.DeleteFunc(s.bytes, func(k BytesKey, _ uint64) bool { return gone(k.Service) })
 }

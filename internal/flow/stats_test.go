@@ -156,3 +156,23 @@ func checkForward(t *testing.T, before, now Stats) {
 		}
 	}
 }
+
+// A deleted service's sums go once its last flow has ended.
+func TestForgetServices(t *testing.T) {
+	r := NewRegistry(Options{})
+	finished, live := r.Open(web()), r.Open(web())
+	for _, rec := range []*Record{finished, live} {
+		rec.Attach(PathUserspace, pathOf(1, 1))
+	}
+	finished.Finish(ByClient, ReasonClosed)
+	key := EndedKey{"web", TCP, PathUserspace, ByClient, ReasonClosed}
+	r.ForgetServices(func(service string) bool { return service == "web" })
+	if r.Stats().Ended[key] != 1 {
+		t.Fatal("the sums of a known service are gone")
+	}
+	live.Finish(ByClient, ReasonClosed)
+	r.ForgetServices(func(string) bool { return false })
+	if st := r.Stats(); len(st.Ended)+len(st.Bytes) != 0 {
+		t.Errorf("left: %+v", st)
+	}
+}

@@ -52,7 +52,14 @@ var table = []row{
 	{path: "internal/testnet"},
 
 	{path: "deploy", tests: []string{"lb/source/...", "lb/store", "internal/admin"}},
-	{path: "perf", may: []string{"..."}, not: []string{"cmd/..."}},
+	{path: "perf", may: []string{"perf/..."}},
+	{path: "perf/load"},
+	{path: "perf/proc"},
+	{path: "perf/topology", may: []string{"internal/flow", "internal/testnet"}},
+	{path: "perf/mode", may: []string{"perf/topology", "perf/proc", "internal/admin/client", "internal/flow", "internal/testnet"}},
+	{path: "perf/workload", may: []string{"perf/load", "perf/topology", "perf/proc", "internal/flow"}},
+	{path: "perf/report"},
+	{path: "perf/suite", may: []string{"perf/...", "internal/flow"}, not: []string{"perf"}},
 }
 
 // everyTest is what any test file may import: hosts to run on, and the vocabulary

@@ -2,6 +2,9 @@
 # Installs those of the named Debian packages that are missing, as root, and asks
 # for root only then. On another distribution it says what to install.
 #
+# A package that brings a service (haproxy, nginx) is installed without it: neither
+# started now nor enabled for the next boot. Its program is what is wanted here.
+#
 #   setup.sh PACKAGE...
 set -eu
 here=$(dirname "$0")
@@ -21,5 +24,4 @@ done
 echo "setup: installing$missing" >&2
 "$here/as-root.sh" apt-get update -q
 # shellcheck disable=SC2086 # one word a package
-"$here/as-root.sh" env DEBIAN_FRONTEND=noninteractive \
-	apt-get install -q -y --no-install-recommends $missing
+"$here/as-root.sh" env DEBIAN_FRONTEND=noninteractive sh "$here/install-idle.sh" $missing

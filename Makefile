@@ -7,6 +7,7 @@ B := internal/build
 # Debian packages. The race detector links C.
 RUN_NEEDS := ca-certificates
 TEST_NEEDS := $(RUN_NEEDS) gcc libc6-dev iproute2
+GENERATE_NEEDS := $(RUN_NEEDS) clang-14 llvm-14
 
 # The whole suite stays below this for ever; a package may take PACKAGE_TIME.
 SUITE_TIME := 25m
@@ -15,12 +16,17 @@ PACKAGE_TIME := 10m
 FUZZ_TIME := 1m
 PKG := ./...
 
-.PHONY: all build test soak perf bench fuzz lint demo clean
+.PHONY: all build generate test soak perf bench fuzz lint demo clean
 
 all: build
 
 build:
 	CGO_ENABLED=0 go build -o baton ./cmd/baton
+
+# The committed BPF objects, from their C sources. Building needs no compiler but Go's.
+generate:
+	$(B)/setup.sh $(GENERATE_NEEDS)
+	go generate ./offload/bpf
 
 # The whole suite: race detector, root, hosts in network namespaces.
 test:

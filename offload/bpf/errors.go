@@ -1,0 +1,38 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// What can stand in the way of a program.
+var (
+	// ErrNotSupported says that the kernel lacks a feature; it is wrapped with its name and the first version that has it.
+	ErrNotSupported = errors.New("not supported by this kernel")
+
+	// ErrPermission says that the process may not do it; it is wrapped with what that takes.
+	ErrPermission = errors.New("no permission")
+
+	// ErrClosed says that the guard has been closed.
+	ErrClosed = errors.New("guard is closed")
+)
+
+// explain translates the error of a program that could not be had. What the kernel lacks is asked only now.
+func explain(err error, needs []Feature) error {
+	for _, f := range needs {
+		if lacks := f.Have(); errors.Is(lacks, ErrNotSupported) {
+			return lacks
+		}
+	}
+	var verdict *ebpf.VerifierError
+	if errors.As(err, &verdict) { // EACCES too, but of the verifier: a fault of the program
+		return fmt.Errorf("%+v", verdict)
+	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w: needs CAP_BPF and CAP_NET_ADMIN (before Linux 5.8 CAP_SYS_ADMIN): %w", ErrPermission, err)
+	}
+	return err
+}

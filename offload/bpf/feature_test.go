@@ -1,0 +1,69 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/testnet"
+)
+
+func TestFeatureAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		probe error
+		want  error  // what the answer wraps; nil = present
+		text  string // the whole answer; "" = present
+	}{
+		{"present", nil, nil, ""},
+		{"lacking", fmt.Errorf("probe: %w", ebpf.ErrNotSupported), ErrNotSupported, "sk_lookup (Linux 5.9): not supported by this kernel"},
+		{"no such system call", unix.ENOSYS, ErrNotSupported, "sk_lookup (Linux 5.9): not supported by this kernel"},
+		{"not allowed", unix.EPERM, ErrPermission, "no permission to ask for sk_lookup: operation not permitted"},
+		{"no memory", unix.ENOMEM, unix.ENOMEM, "ask for sk_lookup: cannot allocate memory"},
+	} {
+		f := Feature{Name: "sk_lookup", Since: "5.9", probe: func() error { return tt.probe }}
+		err := f.Have()
+		if !errors.Is(err, tt.want) || (err == nil) != (tt.text == "") || err != nil && err.Error() != tt.text {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.text)
+		}
+		if errors.Is(err, ErrNotSupported) && tt.want != ErrNotSupported {
+			t.Errorf("%s: for certain, it says: %v", tt.name, err)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	lacking := Feature{Name: "sk_lookup", Since: "5.9", probe: func() error { return ebpf.ErrNotSupported }}
+	unknown := Feature{Name: "sockmap", probe: func() error { return unix.EPERM }}
+	for _, tt := range []struct {
+		name  string
+		err   error
+		needs []Feature
+		want  error
+		not   error
+	}{
+		{"the kernel lacks something", unix.EINVAL, []Feature{unknown, lacking}, ErrNotSupported, ErrPermission},
+		{"it does, and we may not either", unix.EPERM, []Feature{lacking}, ErrNotSupported, ErrPermission},
+		{"not allowed", fmt.Errorf("load: %w", unix.EPERM), []Feature{unknown}, ErrPermission, ErrNotSupported},
+		{"the verifier refuses", &ebpf.VerifierError{Cause: unix.EACCES}, nil, nil, ErrPermission},
+		{"something else", unix.ENOMEM, nil, unix.ENOMEM, ErrPermission},
+	} {
+		err := explain(tt.err, tt.needs)
+		if tt.want != nil && !errors.Is(err, tt.want) || errors.Is(err, tt.not) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// TestThisKernel says what the machine that runs the tests has: all of it.
+func TestThisKernel(t *testing.T) {
+	testnet.RequireRoot(t)
+	for _, f := range Features() {
+		if err := f.Have(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+package bpf
+
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type bpf_sk_lookup guard c/guard.bpf.c -- -mcpu=v3 -nostdinc -Wall -Wextra -Werror

@@ -23,13 +23,18 @@ func (b *baton) stopsListening(w world) {
 	eventually(b.t, "the VIP refuses", func() error { return w.unreachable(b.t) })
 }
 
+// exit tells of the end of the process.
+func (b *baton) exit() <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- b.cmd.Wait() }()
+	return ended
+}
+
 // exits waits for the end of the process.
 func (b *baton) exits(within time.Duration) {
 	b.t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- b.cmd.Wait() }()
 	select {
-	case err := <-ended:
+	case err := <-b.exit():
 		if err != nil {
 			b.t.Errorf("the process ended with %v", err)
 		}
@@ -98,8 +103,13 @@ func TestStopDeliversTheRest(t *testing.T) {
 		}
 		defer c.Close()
 		_ = c.(*net.TCPConn).CloseWrite()
-		b.wantFlows(0) // both sides have closed: the rest is in the kernel
+		b.endedOf(c.LocalAddr()) // both sides have closed: the rest is in the kernel
 		b.stopsListening(w)
+		select {
+		case <-b.exit():
+			t.Fatal("the process has ended with bytes to be delivered")
+		case <-time.After(300 * time.Millisecond):
+		}
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 		got, err := testnet.ReceiveBulk(c)
 		if err != nil || got != testnet.StreamSum(5, size) {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/relay/capture"
 	"github.com/baton-lb/baton/lb/relay/poll"
 	"github.com/baton-lb/baton/lb/store"
 )
@@ -15,36 +16,53 @@ import (
 // a flood at one frontend does not starve the rest.
 const acceptBatch = 32
 
+// perFlow is how many descriptors a flow needs: one for each leg.
+const perFlow = 2
+
+// maxWaiting is how many connections may wait at one listener.
+const maxWaiting = capture.DefaultBacklog
+
 // acceptor takes connections from one listener on one worker's loop.
 type acceptor struct {
-	w *worker
-	l *listener
+	w      *worker
+	l      *listener
+	asleep bool // not watched: see worker.sleep
 }
 
 var _ poll.Handler = (*acceptor)(nil)
 
 // Ready accepts what waits.
 func (a *acceptor) Ready(poll.Events) {
+	a.accept()
+	if a.w.paused {
+		a.w.sleep(a)
+	}
+}
+
+// accept takes a batch of connections and reports whether there may be more to
+// take at once.
+func (a *acceptor) accept() (more bool) {
 	w := a.w
 	for range acceptBatch {
 		if w.paused {
-			return
+			return false
 		}
-		if !w.r.budget.take(2) {
+		if !w.r.budget.take(perFlow) {
 			w.pause(flow.DropNoDescriptors)
-			return
+			return false
 		}
 		fd, sa, err := unix.Accept4(a.l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
-			w.r.budget.put(2)
+			w.r.budget.put(perFlow)
 			if a.failed(err) {
-				return
+				return false
 			}
 			continue
 		}
 		w.accepted()
 		a.hand(fd, addrPort(sa))
 	}
+	return true
 }
 
 // failed sorts an error of accept(2) and reports whether to stop for now.
@@ -68,7 +86,7 @@ func (a *acceptor) hand(fd int, peer netip.AddrPort) {
 		sa, err := unix.Getsockname(fd)
 		if err != nil {
 			unix.Close(fd)
-			a.w.r.budget.put(2)
+			a.w.r.budget.put(perFlow)
 			return
 		}
 		local = addrPort(sa)
@@ -113,7 +131,7 @@ func (w *worker) admit(fd int, peer, local netip.AddrPort) {
 func (w *worker) turnAway(fd int, why flow.Drop) {
 	w.r.registry.Drop(why)
 	unix.Close(fd) // with a reset: see setLingerReset
-	w.r.budget.put(2)
+	w.r.budget.put(perFlow)
 	w.loop.Load().Add(-1)
 }
 

@@ -52,5 +52,5 @@ func (b *budget) take(n int64) bool {
 // put gives n descriptors back.
 func (b *budget) put(n int64) { b.used.Add(-n) }
 
-// room reports whether n more could be taken.
-func (b *budget) room(n int64) bool { return b.used.Load()+n <= b.limit }
+// room is how many could be taken.
+func (b *budget) room() int { return int(max(0, b.limit-b.used.Load())) }

@@ -35,8 +35,8 @@ func (f *tcpFlow) choose() (pick.Choice, error) {
 	// committing; each time that happens another pick is made.
 	for {
 		fe, ok := f.w.r.frontend(f.local)
-		if !ok {
-			return pick.Choice{}, sched.ErrNoBackend
+		if !ok || fe.Service.Name != f.rec.Service() {
+			return pick.Choice{}, sched.ErrNoBackend // it is another service's now
 		}
 		f.fe = fe // the newest: a backend that has just gone is not chosen
 		c, err := f.w.r.picker.Pick(pick.Request{
@@ -54,12 +54,24 @@ func (f *tcpFlow) choose() (pick.Choice, error) {
 func (f *tcpFlow) noChoice(err error) {
 	switch {
 	case errors.Is(err, sched.ErrAllTried):
-		f.refuse(flow.ByBackend, flow.ReasonDialFailed, "")
+		f.refuse(f.allFailed())
 	case errors.Is(err, sched.ErrBackendsFull):
 		f.refuse(flow.ByBaton, flow.ReasonLimit, flow.DropBackendsFull)
 	default:
 		f.refuse(flow.ByBaton, flow.ReasonNoBackend, flow.DropNoBackend)
 	}
+}
+
+// allFailed says why no backend could be reached. Who is to blame is this host
+// only when no backend was.
+func (f *tcpFlow) allFailed() (flow.By, flow.Reason, flow.Drop) {
+	switch {
+	case f.blamed:
+		return flow.ByBackend, flow.ReasonDialFailed, ""
+	case f.failed == flow.DialNoPorts:
+		return flow.ByBaton, flow.ReasonLocalResources, flow.DropNoPorts
+	}
+	return flow.ByBaton, flow.ReasonDialFailed, "" // a rule or a route of this host
 }
 
 // dial begins to connect to one backend, and reports false when that failed at
@@ -128,16 +140,31 @@ func (f *tcpFlow) readyWhileDialing(l *leg, ev poll.Events) {
 	case err != nil:
 		f.retry(flow.DialLocal)
 	case errno != 0:
-		f.retry(dialFailure(unix.Errno(errno)))
+		f.retry(answerFailure(unix.Errno(errno)))
+	case connectedToItself(f.back.fd):
+		f.retry(flow.DialRefused)
 	default:
 		f.connected()
 	}
 }
 
+// connectedToItself reports whether a socket is its own peer. When nothing listens
+// at a port of this host, and the kernel happens to choose that port for the
+// connection to it, TCP's simultaneous open makes such a socket (RFC 9293,
+// section 3.5).
+func connectedToItself(fd int) bool {
+	local, err := unix.Getsockname(fd)
+	if err != nil {
+		return false
+	}
+	peer, err := unix.Getpeername(fd)
+	return err == nil && addrPort(local) == addrPort(peer)
+}
+
 func (f *tcpFlow) connected() {
 	f.w.r.observeDial(time.Duration(f.w.loop.Nano() - f.dialStart))
 	if err := f.sendHeader(); err != nil {
-		f.retry(dialFailure(err))
+		f.retry(answerFailure(err))
 		return
 	}
 	f.established()
@@ -153,8 +180,9 @@ func (f *tcpFlow) retry(why flow.DialFailure) {
 }
 
 // dialFailed gives up on the backend being dialled, and reports whether another
-// may be tried. This host's own troubles are no backend's fault and no other
-// backend would cure them.
+// may be tried. A lack of descriptors or memory no other backend would cure; a
+// lack of ports, a route or a packet filter of this host concerns one backend,
+// though it is not that one's fault.
 func (f *tcpFlow) dialFailed(why flow.DialFailure) (next bool) {
 	f.mu.Lock()
 	fd := f.back.fd
@@ -170,13 +198,10 @@ func (f *tcpFlow) dialFailed(why flow.DialFailure) (next bool) {
 		f.lease = nil
 	}
 	f.rec.DialFailed(why)
-	if !why.Local() {
+	f.failed, f.blamed = why, f.blamed || !why.Local()
+	if why != flow.DialNoResources {
 		return true
 	}
-	drop := flow.DropNoPorts
-	if why != flow.DialNoPorts {
-		drop = flow.DropNoDescriptors
-	}
-	f.refuse(flow.ByBaton, flow.ReasonLocalResources, drop)
+	f.refuse(flow.ByBaton, flow.ReasonLocalResources, flow.DropNoDescriptors)
 	return false
 }

@@ -15,10 +15,12 @@ func dialFailure(err error) flow.DialFailure {
 		return flow.DialRefused
 	case errors.Is(err, unix.ETIMEDOUT):
 		return flow.DialTimeout
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH),
-		errors.Is(err, unix.EHOSTDOWN), errors.Is(err, unix.ENETDOWN):
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EHOSTDOWN),
+		errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENOPROTOOPT), errors.Is(err, unix.EPROTO):
+		// The last two are the ICMP errors "protocol unreachable" and "parameter
+		// problem" (icmp_err_convert).
 		return flow.DialUnreachable
-	case errors.Is(err, unix.ECONNRESET):
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
 		return flow.DialReset
 	case errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.EADDRINUSE):
 		return flow.DialNoPorts
@@ -26,6 +28,16 @@ func dialFailure(err error) flow.DialFailure {
 		return flow.DialNoResources
 	}
 	return flow.DialLocal
+}
+
+// answerFailure sorts the errno with which a dial that was under way has failed.
+// By then it is what the network says: EACCES is an ICMPv6 "administratively
+// prohibited" (tab_unreach), no rule of this host.
+func answerFailure(err error) flow.DialFailure {
+	if why := dialFailure(err); why != flow.DialLocal {
+		return why
+	}
+	return flow.DialUnreachable
 }
 
 // outOfResources reports whether the host, or this process, has run out of

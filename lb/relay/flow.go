@@ -61,6 +61,8 @@ type tcpFlow struct {
 	lease     Lease
 	dialTry   int
 	dialStart int64
+	failed    flow.DialFailure // the last one
+	blamed    bool             // one of them was a backend's fault
 
 	// Aborting.
 	broken   *leg

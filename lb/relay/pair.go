@@ -11,9 +11,22 @@ var _ Pair = pair{}
 
 func (p pair) Record() *flow.Record { return p.f.rec }
 
+// do runs what concerns the flow where nothing else does: on its loop, or, once
+// the relay is closed, here.
+func (p pair) do(what func()) {
+	w := p.f.w
+	if w.loop.Call(what) == nil {
+		return
+	}
+	<-w.ended
+	w.late.Lock()
+	defer w.late.Unlock()
+	what()
+}
+
 func (p pair) Stop() (s Stopped, ok bool) {
 	f := p.f
-	_ = f.w.loop.Call(func() {
+	p.do(func() {
 		if f.phase == phaseOpen && !f.stopped {
 			s, ok = f.stop()
 		}
@@ -23,7 +36,7 @@ func (p pair) Stop() (s Stopped, ok bool) {
 
 func (p pair) Resume(toBackend, toClient []byte) {
 	f := p.f
-	_ = f.w.loop.Call(func() {
+	p.do(func() {
 		if !f.stopped {
 			return
 		}
@@ -40,7 +53,7 @@ func (p pair) Resume(toBackend, toClient []byte) {
 
 func (p pair) HandedOff(name flow.PathName, path flow.Path) {
 	f := p.f
-	_ = f.w.loop.Call(func() {
+	p.do(func() {
 		if f.stopped {
 			f.handedOff(name, path)
 		}

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
@@ -18,12 +20,16 @@ type worker struct {
 	// The loop's goroutine only.
 	flows     map[*tcpFlow]struct{}
 	listeners map[*listener]*acceptor
-	paused    bool // no listener is watched: descriptors or memory are short
+	paused    bool        // descriptors or memory are short
+	asleep    []*acceptor // listeners that are not watched meanwhile, the first one longest
 	backoff   time.Duration
 	resume    poll.Timer
 	stopping  bool
 	header    []byte // see headerBuffer
 	udp       udpWorker
+
+	ended chan struct{} // closed when the loop has returned
+	late  sync.Mutex    // guards what remains then: flows that an Offloader has stopped
 }
 
 func newWorker(r *Relay, pipes int) (*worker, error) {
@@ -34,8 +40,9 @@ func newWorker(r *Relay, pipes int) (*worker, error) {
 	w := &worker{
 		r: r, loop: loop, kit: pump.NewKit(pipes),
 		flows: make(map[*tcpFlow]struct{}), listeners: make(map[*listener]*acceptor),
+		ended: make(chan struct{}),
 	}
-	w.resume.Fire = w.tryResume
+	w.resume.Fire = w.resumeLater
 	w.udp = newUDPWorker(w)
 	return w, nil
 }
@@ -46,33 +53,52 @@ const (
 	maxBackoff = time.Second
 )
 
-// pause stops accepting for a while. Clients wait in the listeners' queues.
+// pause stops accepting for a while. Clients wait in the listeners' queues: of
+// each the loop hears once more, and then no more until it is woken. With
+// thousands of listeners it would cost too much to unwatch all at each pause.
 func (w *worker) pause(why flow.Drop) {
 	if w.paused {
 		return
 	}
 	w.r.registry.Drop(why)
 	w.paused = true
-	for l := range w.listeners {
-		w.loop.Remove(l.fd)
-	}
 	w.backoff = min(max(minBackoff, 2*w.backoff), maxBackoff)
 	w.loop.Arm(&w.resume, w.backoff)
 }
 
-// tryResume accepts again if there is room for a connection.
+// sleep leaves clients at a listener waiting until there is room for them.
+func (w *worker) sleep(a *acceptor) {
+	if !a.asleep {
+		w.loop.Remove(a.l.fd)
+		a.asleep = true
+		w.asleep = append(w.asleep, a)
+	}
+}
+
+// resumeLater looks again for what was short.
+func (w *worker) resumeLater() {
+	w.tryResume()
+	if w.paused || len(w.asleep) > 0 {
+		w.loop.Arm(&w.resume, max(minBackoff, w.backoff))
+	}
+}
+
+// tryResume accepts again if there is room for a connection: at no more
+// listeners than there is room for connections.
 func (w *worker) tryResume() {
-	if !w.paused {
+	if !w.paused && len(w.asleep) == 0 {
 		return
 	}
-	if !w.r.budget.room(2) {
-		w.loop.Arm(&w.resume, w.backoff)
+	room := w.r.budget.room() / perFlow
+	if room == 0 {
 		return
 	}
 	w.paused = false
-	w.loop.Disarm(&w.resume)
-	for l, a := range w.listeners {
-		w.watch(l, a)
+	awake := w.asleep[:min(room, len(w.asleep))]
+	w.asleep = w.asleep[len(awake):]
+	for _, a := range awake {
+		a.asleep = false
+		w.watch(a)
 	}
 }
 
@@ -87,10 +113,11 @@ func (w *worker) headerBuffer() []byte {
 // accepted notes that the shortage is over.
 func (w *worker) accepted() { w.backoff = 0 }
 
-func (w *worker) watch(l *listener, a *acceptor) {
-	if err := w.loop.AddListener(l.fd, a); err != nil {
+func (w *worker) watch(a *acceptor) {
+	if err := w.loop.AddListener(a.l.fd, a); err != nil {
 		// Only a lack of memory (or of max_user_watches) can do this; try again.
 		w.pause(flow.DropNoMemory)
+		w.sleep(a)
 	}
 }
 
@@ -99,14 +126,21 @@ func (w *worker) watch(l *listener, a *acceptor) {
 func (w *worker) addListener(l *listener) {
 	a := &acceptor{w: w, l: l}
 	w.listeners[l] = a
-	if !w.paused {
-		w.watch(l, a)
-	}
+	w.watch(a)
 }
 
+// removeListener takes the connections that wait, which the kernel would reset
+// with the listener.
 func (w *worker) removeListener(l *listener) {
+	a := w.listeners[l]
+	for range maxWaiting / acceptBatch {
+		if !a.accept() {
+			break
+		}
+	}
 	delete(w.listeners, l)
 	w.loop.Remove(l.fd)
+	w.asleep = slices.DeleteFunc(w.asleep, func(other *acceptor) bool { return other == a })
 }
 
 // quietest is the worker with the fewest flows, unless w has hardly more.
@@ -123,11 +157,13 @@ func (w *worker) quietest() *worker {
 	return best
 }
 
-// run serves the loop until it is closed, then ends what is left.
+// run serves the loop until it is closed, then ends what is left. Flows that an
+// Offloader has stopped end when it lets them go (see pair.do).
 func (w *worker) run() {
 	w.loop.Run()
 	for f := range w.flows {
 		f.abort(flow.ByBaton, flow.ReasonShutdown)
 	}
 	w.kit.Close()
+	close(w.ended)
 }

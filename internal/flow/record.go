@@ -126,17 +126,24 @@ func (r *Record) Attach(name PathName, path Path) {
 	r.pathName, r.path = name, path
 }
 
-// Dialled notes that the backend has answered: the flow is established. Where
-// sending proves nothing, as with UDP, that is its first datagram.
+// Dialled notes that the backend has answered, with UDP that there is a socket
+// to it: the flow is established.
 func (r *Record) Dialled() {
 	r.setState(Established)
+	if r.key.Proto() != UDP {
+		r.backendAnswered()
+	}
+	r.emit(EventDialled, func(e *Event) { e.Backend, e.State = e.about.Backend, Established })
+}
+
+// backendAnswered ends the backend's run of failures.
+func (r *Record) backendAnswered() {
 	r.mu.Lock()
 	load := r.load
 	r.mu.Unlock()
 	if load != nil {
 		load.streak.answered()
 	}
-	r.emit(EventDialled, func(e *Event) { e.Backend, e.State = e.about.Backend, Established })
 }
 
 // DialFailed notes that the backend could not be reached, and counts it
@@ -154,6 +161,9 @@ func (r *Record) DialFailed(why DialFailure) {
 
 // FirstByte notes the first payload byte, and who sent it.
 func (r *Record) FirstByte(from By) {
+	if from == ByBackend && r.key.Proto() == UDP {
+		r.backendAnswered()
+	}
 	r.emit(EventFirstByte, func(e *Event) { e.From = from })
 }
 

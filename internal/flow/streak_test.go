@@ -51,6 +51,28 @@ func TestStreak(t *testing.T) {
 	}
 }
 
+// A UDP flow has a socket at once; only a datagram from the backend is an answer.
+func TestStreakUDP(t *testing.T) {
+	r := NewRegistry(Options{})
+	l := r.Acquire("dns", streakBackend)
+	open := func() *Record {
+		rec := r.Open(Spec{Proto: UDP, Service: "dns", Client: streakBackend, Frontend: streakBackend})
+		rec.Assign(Assignment{Backend: l.Backend(), Load: l})
+		rec.Dialled()
+		rec.FirstByte(ByClient)
+		return rec
+	}
+	open().DialFailed(DialRefused)
+	open().DialFailed(DialRefused)
+	if got := l.Streak(); got != (Streak{2, 0}) {
+		t.Errorf("after two ICMP errors: %+v", got)
+	}
+	open().FirstByte(ByBackend)
+	if got := l.Streak(); got != (Streak{0, 1}) {
+		t.Errorf("after an answer: %+v", got)
+	}
+}
+
 func TestFailingIsToldOnceUntilRead(t *testing.T) {
 	r := NewRegistry(Options{})
 	l := r.Acquire("web", streakBackend)

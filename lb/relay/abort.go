@@ -39,6 +39,19 @@ func (f *tcpFlow) breaks(l *leg, err error) {
 	f.runSoon()
 }
 
+// noticeBroken asks which error the loop has reported of a leg. Reads and writes
+// would find out too, but not while the other leg takes nothing: its peer may be
+// stuck for good, and would keep a flow whose client has long gone.
+func (f *tcpFlow) noticeBroken(l *leg) {
+	if !l.broken || f.phase == phaseClosed {
+		return
+	}
+	l.broken = false
+	if errno, err := unix.GetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && errno != 0 {
+		f.breaks(l, unix.Errno(errno))
+	}
+}
+
 // linger waits until the leg that is whole has everything, then resets it.
 func (f *tcpFlow) linger() {
 	in, other := &f.toBackend, &f.back

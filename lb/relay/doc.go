@@ -13,6 +13,7 @@
 //	dial.go      choosing a backend, reaching it, trying the next one
 //	flow.go      one connection pair, its timers and its end
 //	abort.go     passing a reset on, after the bytes before it
+//	idle.go      ending what stands still
 //	listen.go    listeners follow the store's frontends
 //	removed.go   flows of backends that have gone
 //	offload.go   the seam to the kernel paths

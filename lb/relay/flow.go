@@ -33,8 +33,10 @@ const (
 	phaseClosed
 )
 
-// moveBudget is how many bytes one direction may move in one round of its loop.
-const moveBudget = 1 << 20
+// moveBudget is how many bytes one direction may move in one round of its loop:
+// some 50 µs worth, so that a hundred flows at full speed keep another one
+// waiting for a few milliseconds.
+const moveBudget = 256 << 10
 
 // tcpFlow is one client connection and its connection to a backend. It belongs
 // to one worker's loop; other goroutines use only what the last group holds.
@@ -86,9 +88,10 @@ const (
 
 // leg is one of the two sockets.
 type leg struct {
-	f  *tcpFlow
-	fd int // -1 = none
-	by flow.By
+	f      *tcpFlow
+	fd     int // -1 = none
+	by     flow.By
+	broken bool // the loop has reported an error, and nobody has asked which
 }
 
 var (
@@ -148,6 +151,7 @@ func (l *leg) Ready(ev poll.Events) {
 	if ev&poll.Pri != 0 {
 		in.Urgent = true
 	}
+	l.broken = l.broken || ev&poll.Err != 0
 	if ev&(poll.Out|poll.Hup|poll.Err) != 0 {
 		out.Writable = true
 	}
@@ -185,6 +189,11 @@ func (f *tcpFlow) established() {
 // move moves what can be moved, both ways.
 func (f *tcpFlow) move() {
 	if f.stopped {
+		return
+	}
+	f.noticeBroken(&f.front)
+	f.noticeBroken(&f.back)
+	if f.phase == phaseClosed {
 		return
 	}
 	f.moveHalf(&f.toBackend, toBackend, &f.front, &f.back)
@@ -256,19 +265,6 @@ func (f *tcpFlow) runSoon() {
 	}
 }
 
-// idleLimit is how long the flow may stand still, and what ends it then.
-func (f *tcpFlow) idleLimit() (time.Duration, flow.Reason) {
-	if f.toBackend.Done() || f.toClient.Done() {
-		return f.fe.Service.Timeouts.HalfClosed, flow.ReasonHalfClosedIdle
-	}
-	return f.fe.Service.Timeouts.Idle, flow.ReasonIdle
-}
-
-func (f *tcpFlow) armIdle() {
-	limit, _ := f.idleLimit()
-	f.w.loop.Arm(&f.timer, limit-time.Duration(f.w.loop.Nano()-f.changed))
-}
-
 // onTimer fires in every phase; what it means depends on that.
 func (f *tcpFlow) onTimer() {
 	switch f.phase {
@@ -281,15 +277,6 @@ func (f *tcpFlow) onTimer() {
 	case phaseAborting:
 		f.move()
 	}
-}
-
-func (f *tcpFlow) checkIdle() {
-	limit, reason := f.idleLimit()
-	if f.stopped || time.Duration(f.w.loop.Nano()-f.changed) < limit {
-		f.armIdle()
-		return
-	}
-	f.abort(flow.ByBaton, reason)
 }
 
 // refuse ends a flow that never got a backend, with a reset.
@@ -351,40 +338,4 @@ func (f *tcpFlow) closeLeg(l *leg) {
 // End asks for a reset of both sides; it implements flow.Path.
 func (f *tcpFlow) End(by flow.By, why flow.Reason) {
 	f.w.loop.Post(func() { f.abort(by, why) })
-}
-
-// Counters implements flow.Path.
-func (f *tcpFlow) Counters() flow.Counters {
-	c := flow.Counters{
-		BytesToBackend: f.bytes[toBackend].Load(),
-		BytesToClient:  f.bytes[toClient].Load(),
-	}
-	if seen := f.lastSeen.Load(); seen != 0 {
-		c.LastSeen = time.Unix(0, seen)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.samplePacketsLocked()
-	c.PacketsToBackend, c.PacketsToClient = f.packets[toBackend], f.packets[toClient]
-	return c
-}
-
-// samplePacketsLocked asks the kernel how many segments each socket has sent.
-func (f *tcpFlow) samplePacketsLocked() {
-	if f.gone {
-		return
-	}
-	f.packets[toBackend] = segmentsOut(f.back.fd, f.packets[toBackend])
-	f.packets[toClient] = segmentsOut(f.front.fd, f.packets[toClient])
-}
-
-func segmentsOut(fd int, before uint64) uint64 {
-	if fd < 0 {
-		return before
-	}
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil {
-		return before
-	}
-	return uint64(info.Segs_out)
 }

@@ -18,9 +18,6 @@ func (s *Service) validateBuilt(f *faults) {
 		if s.Frontends[i].Proto == flow.SCTP {
 			f.notBuilt(fmt.Sprintf("frontends[%d]", i), "an sctp frontend")
 		}
-		if s.Frontends[i].WhenNone == Drop {
-			f.notBuilt(fmt.Sprintf("frontends[%d]", i), "dropping instead of refusing")
-		}
 		if s.Frontends[i].ClientAddress == Transparent {
 			f.notBuilt(fmt.Sprintf("frontends[%d].clientAddress", i), "clientAddress transparent")
 		}

@@ -82,7 +82,7 @@ func (a *acceptor) failed(err error) (stop bool) {
 // hand gives the connection to the worker that has the fewest.
 func (a *acceptor) hand(fd int, peer netip.AddrPort) {
 	local := a.l.addr
-	if local.Addr().IsUnspecified() {
+	if a.l.shared || local.Addr().IsUnspecified() {
 		sa, err := unix.Getsockname(fd)
 		if err != nil {
 			unix.Close(fd)
@@ -94,17 +94,18 @@ func (a *acceptor) hand(fd int, peer netip.AddrPort) {
 	to := a.w.quietest()
 	to.loop.Load().Add(1)
 	if to == a.w {
-		to.admit(fd, peer, local)
+		to.admit(fd, peer, local, a.l.shared)
 		return
 	}
-	if !to.loop.Post(func() { to.admit(fd, peer, local) }) {
+	if !to.loop.Post(func() { to.admit(fd, peer, local, a.l.shared) }) {
 		to.turnAway(fd, flow.DropShutdown)
 	}
 }
 
 // admit makes a flow of a new connection, or turns it away. The caller has
-// taken two descriptors from the budget and added one to the loop's load.
-func (w *worker) admit(fd int, peer, local netip.AddrPort) {
+// taken two descriptors from the budget and added one to the loop's load. A socket
+// from a shared listener has not inherited what its service wants.
+func (w *worker) admit(fd int, peer, local netip.AddrPort, shared bool) {
 	if w.stopping {
 		w.turnAway(fd, flow.DropShutdown)
 		return
@@ -112,6 +113,10 @@ func (w *worker) admit(fd int, peer, local netip.AddrPort) {
 	fe, ok := w.r.frontend(local)
 	if !ok {
 		w.turnAway(fd, flow.DropNoFrontend)
+		return
+	}
+	if k := keepAliveOf(fe.Service.Timeouts); shared && k != sharedKeepAlive && setTCPOptions(fd, k) != nil {
+		w.turnAway(fd, flow.DropNoMemory)
 		return
 	}
 	f := newTCPFlow(w, fe, fd, peer, local)

@@ -2,9 +2,12 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
@@ -17,6 +20,8 @@ type listener struct {
 	sock      *capture.Listener
 	fd        int
 	addr      netip.AddrPort
+	shared    bool      // by many frontends: its own address says nothing
+	silent    bool      // no connection gets in, and none is refused
 	keepAlive KeepAlive // what accepted sockets inherit
 }
 
@@ -32,9 +37,28 @@ func (l *listener) setKeepAlive(k KeepAlive) error {
 	return nil
 }
 
+// setSilent shuts the listener up, or opens it again. What a filter keeps out the
+// kernel drops without a word, SYNs included.
+func (l *listener) setSilent(silent bool) (err error) {
+	switch {
+	case l.silent == silent:
+		return nil
+	case silent:
+		none := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
+		err = unix.SetsockoptSockFprog(l.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &none})
+	default:
+		err = unix.SetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("make a listener silent: %w", err)
+	}
+	l.silent = silent
+	return nil
+}
+
 // listeners are the sockets at which the relay listens. Relay.mu guards them.
 type listeners struct {
-	mode      capture.Mode
+	taking    taking
 	open      map[lb.FrontendKey]*listener
 	byService map[string][]lb.FrontendKey
 
@@ -42,8 +66,8 @@ type listeners struct {
 	udpOf map[string][]lb.FrontendKey
 }
 
-func (l *listeners) init(mode capture.Mode) {
-	l.mode = mode
+func (l *listeners) init(t taking) {
+	l.taking = t
 	l.open = make(map[lb.FrontendKey]*listener)
 	l.byService = make(map[string][]lb.FrontendKey)
 	l.udp = make(map[lb.FrontendKey]*udpListener)
@@ -64,15 +88,20 @@ func (r *Relay) programFrontends(_ context.Context, c store.Change) []store.Fail
 	for _, f := range failures {
 		without[f.Frontend] = struct{}{}
 	}
-	return append(failures, r.programListenersLocked(c, without)...)
+	if err := r.guarding.closeFirst(r.answersLocked(c)); err != nil {
+		r.guarding.note(c)
+		return failRest(c, failures, err)
+	}
+	failures = append(failures, r.programListenersLocked(c, without)...)
+	return r.answerAllLocked(c, failures)
 }
 
 // programListenersLocked makes the sockets those of the snapshot, but for
 // frontends without their address. A frontend without usable backends has none:
 // the kernel then refuses its clients at once, which no process that has to
-// accept first can do.
+// accept first can do. Those that come through a shared socket have none either.
 func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKey]struct{}) []store.Failure {
-	wanted := wantedListeners(c)
+	wanted := r.wantedListeners(c)
 	r.closeListenersLocked(r.listeners.unwanted(c.Services, wanted))
 	var failures []store.Failure
 	host := sync.OnceValues(capture.ReadHost) // read when it is needed
@@ -80,43 +109,47 @@ func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKe
 		if _, ok := without[key]; ok {
 			continue
 		}
-		if err := r.ensureListenerLocked(fe, host); err != nil {
-			failures = append(failures, failure(fe, err))
-			continue
+		var err error
+		if own := r.listeners.open[key] != nil; !own && r.guarding.shares(key.Address.Addr()) {
+			err = r.ensureSharedLocked(key.Address.Addr().Is4())
+		} else if err = r.ensureListenerLocked(fe, host); err == nil {
+			r.listeners.note(fe.Service.Name, key)
 		}
-		r.listeners.note(fe.Service.Name, key)
+		if err != nil {
+			failures = append(failures, failure(fe, err))
+		}
 	}
 	return append(failures, r.programUDPLocked(c, without, host)...)
 }
 
 func (r *Relay) ensureListenerLocked(fe *store.Frontend, host func() (*capture.Host, error)) error {
-	k := keepAliveOf(fe.Service.Timeouts)
+	k, silent := keepAliveOf(fe.Service.Timeouts), fe.Scheduler.Usable() == 0
 	if l := r.listeners.open[fe.FrontendKey]; l != nil {
-		return l.setKeepAlive(k)
+		return errors.Join(l.setKeepAlive(k), l.setSilent(silent))
 	}
 	h, err := host()
 	if err != nil {
 		return fmt.Errorf("read this host's addresses: %w", err)
 	}
-	return r.listenLocked(fe.FrontendKey, k, h)
+	return r.listenLocked(fe.FrontendKey, k, silent, h)
 }
 
 // wantedListeners lists the frontends of the changed services that take
-// connections.
-func wantedListeners(c store.Change) map[lb.FrontendKey]*store.Frontend {
+// connections, or are to swallow them without a guard's help.
+func (r *Relay) wantedListeners(c store.Change) map[lb.FrontendKey]*store.Frontend {
 	wanted := make(map[lb.FrontendKey]*store.Frontend)
-	for _, name := range c.Services {
-		s, ok := c.To.Service(name)
-		if !ok || s.Mode != flow.ModeProxy {
-			continue
-		}
-		for _, fe := range s.FrontendSet {
-			if fe.Proto == flow.TCP && fe.Scheduler.Usable() > 0 {
-				wanted[fe.FrontendKey] = fe
-			}
+	for _, fe := range proxied(c) {
+		if fe.Proto == flow.TCP && (fe.Scheduler.Usable() > 0 || r.swallows(fe)) {
+			wanted[fe.FrontendKey] = fe
 		}
 	}
 	return wanted
+}
+
+// swallows reports whether a frontend without usable backends keeps a socket of
+// its own, in which what comes is lost.
+func (r *Relay) swallows(fe *store.Frontend) bool {
+	return fe.WhenNone == lb.Drop && (r.guarding.guard == nil || fe.Address.Addr().IsUnspecified())
 }
 
 // unwanted lists what is open for the changed services and not wanted by any of
@@ -138,25 +171,29 @@ func (l *listeners) note(service string, key lb.FrontendKey) {
 	l.byService[service] = append(l.byService[service], key)
 }
 
-func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, host *capture.Host) error {
-	mode, err := decide(r.listeners.mode, key.Address.Addr(), host)
+func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, silent bool, host *capture.Host) error {
+	mode, err := r.listeners.taking.decide(key.Address.Addr(), host)
 	if err != nil {
 		return err
 	}
-	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode == capture.AnyIP})
+	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode != capture.Bind})
 	if err != nil {
 		return err
 	}
 	l := &listener{sock: sock, fd: sock.FD(), addr: key.Address}
-	if err := l.setKeepAlive(k); err != nil {
+	if err := errors.Join(l.setKeepAlive(k), l.setSilent(silent)); err != nil {
 		_ = sock.Close()
 		return fmt.Errorf("prepare the socket at %s: %w", key, err)
 	}
 	r.listeners.open[key] = l
+	r.watchListener(l)
+	return nil
+}
+
+func (r *Relay) watchListener(l *listener) {
 	for _, w := range r.workers {
 		w.loop.Post(func() { w.addListener(l) })
 	}
-	return nil
 }
 
 // closeListenersLocked closes sockets once no loop watches them any more.
@@ -164,16 +201,24 @@ func (r *Relay) closeListenersLocked(keys []lb.FrontendKey) {
 	if len(keys) == 0 {
 		return
 	}
+	closing := make([]*listener, len(keys))
+	for i, key := range keys {
+		closing[i] = r.listeners.open[key]
+		delete(r.listeners.open, key)
+	}
+	r.closeListeners(closing)
+}
+
+func (r *Relay) closeListeners(closing []*listener) {
 	for _, w := range r.workers {
 		_ = w.loop.Call(func() {
-			for _, key := range keys {
-				w.removeListener(r.listeners.open[key])
+			for _, l := range closing {
+				w.removeListener(l)
 			}
 		})
 	}
-	for _, key := range keys {
-		_ = r.listeners.open[key].sock.Close()
-		delete(r.listeners.open, key)
+	for _, l := range closing {
+		_ = l.sock.Close()
 	}
 }
 
@@ -185,20 +230,28 @@ func (r *Relay) stopListening() {
 		return
 	}
 	r.closing = true
+	r.refuseAllLocked(flow.TCP)
 	all := make([]lb.FrontendKey, 0, len(r.listeners.open))
 	for key := range r.listeners.open {
 		all = append(all, key)
 	}
 	r.closeListenersLocked(all)
+	r.closeSharedLocked()
 	for _, w := range r.workers {
 		_ = w.loop.Call(func() { w.stopping = true })
 	}
 }
 
+// taking is how addresses are to be taken.
+type taking struct {
+	mode    capture.Mode
+	guarded bool
+}
+
 // decide is capture.Decide, with the wildcard address bound as it is.
-func decide(m capture.Mode, a netip.Addr, host *capture.Host) (capture.Mode, error) {
+func (t taking) decide(a netip.Addr, host *capture.Host) (capture.Mode, error) {
 	if a.IsUnspecified() {
 		return capture.Bind, nil
 	}
-	return capture.Decide(m, a, host)
+	return capture.Decide(t.mode, a, host, t.guarded)
 }

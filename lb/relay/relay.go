@@ -24,8 +24,10 @@ type Options struct {
 	Registry *flow.Registry
 	Log      *slog.Logger // nil = silent
 
-	Capture  capture.Mode
-	StateDir string // where UDP sessions are kept over a restart, and see capture.RoutesParams
+	Capture  capture.Mode // SKLookup needs a Guard; Auto is SKLookup with one
+	Guard    Guard        // nil = VIPs that are local by a route lead to every socket on the wildcard address
+	NoGuard  error        // why there is none, for the log
+	StateDir string       // where UDP sessions are kept over a restart, and see capture.RoutesParams
 
 	Source SourceParams
 
@@ -60,6 +62,7 @@ type Relay struct {
 	udpChanges atomic.Uint64 // how many UDP sessions have come and gone
 
 	mu        sync.Mutex // guards what follows
+	guarding  guarding
 	listeners listeners
 	vips      vips
 	drains    drains
@@ -83,8 +86,12 @@ func New(o Options) (_ *Relay, err error) {
 		offloader: o.Offloader, observe: o.ObserveDial, sources: newSources(o.Source), stateDir: o.StateDir,
 	}
 	r.watching, r.stopWatch = context.WithCancel(context.Background())
-	r.listeners.init(o.Capture)
-	r.vips.init(o.Capture, o.StateDir)
+	if err := r.guarding.init(o); err != nil {
+		return nil, err
+	}
+	t := taking{mode: o.Capture, guarded: o.Guard != nil}
+	r.listeners.init(t)
+	r.vips.init(t, o.StateDir)
 	r.drains.init()
 	if err := r.saved.load(o.StateDir, time.Now()); err != nil {
 		o.Log.Warn("clients of UDP services may get other backends than before", "err", err)
@@ -165,7 +172,10 @@ func (r *Relay) Close() error {
 	r.running.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.vips.close()
+	if err := r.vips.close(); err != nil {
+		return err // and what still has a route stays guarded
+	}
+	return r.guarding.close()
 }
 
 func (r *Relay) closeWorkers() {

@@ -22,7 +22,7 @@ type udpListener struct {
 // listenUDPLocked opens the sockets of a frontend that are not open, and takes
 // back a retirement.
 func (r *Relay) listenUDPLocked(key lb.FrontendKey, host *capture.Host) error {
-	mode, err := decide(r.listeners.mode, key.Address.Addr(), host)
+	mode, err := r.listeners.taking.decide(key.Address.Addr(), host)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (r *Relay) listenUDPLocked(key lb.FrontendKey, host *capture.Host) error {
 			continue
 		}
 		fd, err := datagram.NewSocket(datagram.SocketParams{
-			Local: key.Address, Freebind: mode == capture.AnyIP, ReusePort: len(r.workers) > 1,
+			Local: key.Address, Freebind: mode != capture.Bind, ReusePort: len(r.workers) > 1,
 			PacketInfo: key.Address.Addr().IsUnspecified(), Errors: true,
 			ReceiveSize: udpSocketSize, SendSize: udpSocketSize,
 		}, key.Address.Addr())
@@ -131,7 +131,7 @@ func (r *Relay) programUDPLocked(c store.Change, without map[lb.FrontendKey]stru
 
 func (r *Relay) programUDPFrontendLocked(fe *store.Frontend, host func() (*capture.Host, error)) error {
 	l := r.listeners.udp[fe.FrontendKey]
-	if fe.Scheduler.Usable() == 0 {
+	if fe.Scheduler.Usable() == 0 && !r.swallows(fe) {
 		if l != nil {
 			r.retireUDPLocked(l)
 		}
@@ -153,6 +153,15 @@ func (l *udpListener) retired() (yes bool) {
 		_ = s.w.loop.Call(func() { yes = yes || s.retiring || s.closed })
 	}
 	return yes
+}
+
+// closed reports whether every socket has closed.
+func (l *udpListener) closed() bool {
+	open := false
+	for _, s := range l.socks {
+		_ = s.w.loop.Call(func() { open = open || !s.closed })
+	}
+	return !open
 }
 
 // addSocket is posted by the control plane.
@@ -188,6 +197,7 @@ func (s *udpSocket) sessionEnded() {
 	if s.retiring && s.sessions == 0 && !s.closed {
 		s.closed = true
 		s.shut()
+		s.w.r.udpRetired(s.key)
 	}
 }
 
@@ -251,6 +261,7 @@ func (r *Relay) stopUDP() {
 	if err := r.saveSessions(); err != nil {
 		r.log.Warn("clients of UDP services may get other backends after a restart", "err", err)
 	}
+	r.refuseAllLocked(flow.UDP)
 	for _, l := range r.listeners.udp {
 		r.closeUDPLocked(l, flow.ReasonShutdown)
 	}

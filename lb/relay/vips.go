@@ -18,10 +18,10 @@ import (
 // closed: programFrontends only adds, programCleanup removes, and not before the last
 // connection to the address has ended (see leaving.go).
 type vips struct {
-	mode      capture.Mode
+	taking    taking
 	stateDir  string
 	routes    *capture.Routes         // nil until one is needed
-	ofService map[string][]netip.Addr // taken by anyip
+	ofService map[string][]netip.Addr // taken by a route
 	users     map[netip.Addr]int      // services that have the address
 	routed    map[netip.Addr]struct{} // as Ensure was told last
 	ensured   bool                    // Ensure has been called
@@ -29,8 +29,8 @@ type vips struct {
 	leaving   leaving
 }
 
-func (v *vips) init(mode capture.Mode, stateDir string) {
-	v.mode, v.stateDir = mode, stateDir
+func (v *vips) init(t taking, stateDir string) {
+	v.taking, v.stateDir = t, stateDir
 	v.ofService = make(map[string][]netip.Addr)
 	v.users = make(map[netip.Addr]int)
 	v.leaving.addrs = make(map[netip.Addr]struct{})
@@ -83,12 +83,12 @@ func (r *Relay) newFrontends(c store.Change) (news []*store.Frontend) {
 func (v *vips) use(news []*store.Frontend, host *capture.Host) (added bool, failures []store.Failure) {
 	for _, fe := range news {
 		addr, name := fe.Address.Addr(), fe.Service.Name
-		mode, err := decide(v.mode, addr, host)
+		mode, err := v.taking.decide(addr, host)
 		if err != nil {
 			failures = append(failures, failure(fe, err))
 			continue
 		}
-		if mode != capture.AnyIP {
+		if mode == capture.Bind {
 			continue
 		}
 		if !slices.Contains(v.ofService[name], addr) {
@@ -148,6 +148,9 @@ func (r *Relay) ensureLocked() (capture.Report, error) {
 	all := make([]netip.Addr, 0, len(v.users)+len(v.leaving.addrs))
 	all = slices.AppendSeq(all, maps.Keys(v.users))
 	all = slices.AppendSeq(all, maps.Keys(v.leaving.addrs))
+	if err := r.guarding.protect(all); err != nil {
+		return capture.Report{}, err
+	}
 	report, err := v.routes.Ensure(all)
 	if err != nil {
 		return report, err
@@ -160,7 +163,7 @@ func (r *Relay) ensureLocked() (capture.Report, error) {
 		}
 	}
 	r.warnLocked(report, all)
-	return report, nil
+	return report, r.guarding.unprotect(v.routed)
 }
 
 // watchRoutes makes the routes right again when addresses of the host come and
@@ -199,17 +202,9 @@ func (r *Relay) renewRoutes() {
 	}
 }
 
-// warnLocked says in the log what a user of anyip must know, once.
+// warnLocked says in the log what a user of routes for VIPs must know, once.
 func (r *Relay) warnLocked(report capture.Report, all []netip.Addr) {
-	warnings := report.Warnings
-	if exposed, err := capture.Exposed(all); err == nil && len(exposed) > 0 {
-		names := make([]string, 0, len(exposed))
-		for _, e := range exposed {
-			names = append(names, e.String())
-		}
-		warnings = append(warnings, "sockets of this host on the wildcard address can be reached at every VIP taken by anyip: "+
-			strings.Join(names, ", ")+"; bind them to addresses of their own, or filter their ports at the VIPs")
-	}
+	warnings := append(report.Warnings, r.exposure(all)...)
 	text := strings.Join(warnings, "\n")
 	if text == r.vips.warned {
 		return
@@ -218,6 +213,23 @@ func (r *Relay) warnLocked(report capture.Report, all []netip.Addr) {
 	for _, w := range warnings {
 		r.log.Warn(w)
 	}
+}
+
+// exposure says what the VIPs lead to besides frontends.
+func (r *Relay) exposure(vips []netip.Addr) []string {
+	if r.guarding.guard != nil || len(vips) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("no guard: sockets of this host on the wildcard address can be reached at every VIP that is taken by anyip (%v)", r.guarding.why)
+	exposed, err := capture.Exposed(vips)
+	if err != nil || len(exposed) == 0 {
+		return []string{text}
+	}
+	names := make([]string, 0, len(exposed))
+	for _, e := range exposed {
+		names = append(names, e.String())
+	}
+	return []string{text + ": now these: " + strings.Join(names, ", ") + "; bind them to addresses of their own, or filter their ports at the VIPs"}
 }
 
 // refusals turns what Ensure reports into failures of the frontends.

@@ -106,7 +106,7 @@ func (e *examination) decide(a netip.Addr) (capture.Mode, error) {
 	if a.IsUnspecified() {
 		return capture.Bind, nil
 	}
-	return capture.Decide(e.Capture, a, e.ground)
+	return capture.Decide(e.Capture, a, e.ground, false)
 }
 
 func (e *examination) why(m capture.Mode, a netip.Addr) string {

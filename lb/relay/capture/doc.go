@@ -1,9 +1,10 @@
 // Package capture owns how packets for a VIP come to a socket of ours: the listening socket, and for an address that is
 // not configured on the host the route that makes it local, with everything around it that must be undone again.
 //
-// There are two ways (Mode). With bind the address is configured on the host and a socket takes it. With anyip (AnyIP is
+// There are three ways (Mode). With bind the address is configured on the host and a socket takes it. With anyip (AnyIP is
 // the kernel's name for it) a route of type local points at the loopback device, and the kernel then delivers what comes
-// for the VIP. Which frontend was meant is never derived from a listener; it comes from the connection's local address.
+// for the VIP. With sklookup there is that route too, and a program in the kernel (the guard of package relay) gives the
+// connections of all frontends to few sockets. Which frontend was meant is never derived from a listener; it comes from the connection's local address.
 //
 // # What it refuses to do
 //

@@ -32,9 +32,6 @@ var (
 
 	// ErrNotUnicast says that no host can have the address as a VIP.
 	ErrNotUnicast = errors.New("cannot be a VIP")
-
-	// ErrNotBuilt says that a mode is known and not built yet.
-	ErrNotBuilt = errors.New("not built yet")
 )
 
 // permission translates the errno of a change to routes or sysctls; any other error is returned as it is.

@@ -10,7 +10,7 @@ type Mode uint8
 
 // The modes.
 const (
-	Auto     Mode = iota // bind if the address is configured, else anyip
+	Auto     Mode = iota // bind if the address is configured, else sklookup where the guard is, else anyip
 	SKLookup             // anyip, with few sockets shared by all frontends
 	AnyIP                // a local route for the VIP
 	Bind                 // the address is configured on the host
@@ -39,16 +39,14 @@ func ParseMode(s string) (Mode, error) {
 	return Auto, fmt.Errorf("capture mode %q: want auto, sklookup, anyip or bind", s)
 }
 
-// Decide says how a VIP is taken on host h when the configuration asks for m: Bind or AnyIP. A loopback address is always
-// Bind. For AnyIP, asked for or chosen, the VIP must be fit for it: the error wraps ErrHostAddress, ErrGateway or
-// ErrNotUnicast. The error for SKLookup wraps ErrNotBuilt. Whether the address of a Bind is there is left to Listen.
+// Decide says how a VIP is taken on host h when the configuration asks for m: Bind, SKLookup or AnyIP. guarded says whether
+// there is a guard (see package relay), which Auto needs for SKLookup. A loopback address is always Bind. For all but Bind,
+// asked for or chosen, the VIP must be fit for a route: the error wraps ErrHostAddress, ErrGateway or ErrNotUnicast. Whether
+// the address of a Bind is there is left to Listen.
 //
-// An address that is local by the route of somebody else is not configured; it is AnyIP, without a route of ours.
-func Decide(m Mode, vip netip.Addr, h *Host) (Mode, error) {
+// An address that is local by the route of somebody else is not configured; it gets no route of ours.
+func Decide(m Mode, vip netip.Addr, h *Host, guarded bool) (Mode, error) {
 	vip = vip.Unmap()
-	if m == SKLookup {
-		return m, fmt.Errorf("capture: sklookup: %w", ErrNotBuilt)
-	}
 	if m == Bind || vip.IsLoopback() {
 		return Bind, nil
 	}
@@ -56,6 +54,10 @@ func Decide(m Mode, vip netip.Addr, h *Host) (Mode, error) {
 		if _, ok := h.Configured(vip); ok {
 			return Bind, nil
 		}
+		m = AnyIP
+		if guarded {
+			m = SKLookup
+		}
 	}
-	return AnyIP, h.Check(vip)
+	return m, h.Check(vip)
 }

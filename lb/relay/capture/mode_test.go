@@ -62,16 +62,25 @@ func TestDecide(t *testing.T) {
 		{AnyIP, "169.254.20.10", AnyIP, nil},
 		{Bind, "192.0.2.1", Bind, nil},
 		{Bind, "10.96.0.10", Bind, nil}, // Listen says that it is absent
-		{SKLookup, "10.96.0.10", SKLookup, ErrNotBuilt},
-		{SKLookup, "127.0.0.1", SKLookup, ErrNotBuilt},
+		{SKLookup, "10.96.0.10", SKLookup, nil},
+		{SKLookup, "127.0.0.1", Bind, nil},
+		{SKLookup, "192.0.2.1", SKLookup, ErrHostAddress},
+		{SKLookup, "192.0.2.254", SKLookup, ErrGateway},
+		{SKLookup, "ff02::1", SKLookup, ErrNotUnicast},
 	}
 	for _, tt := range tests {
-		got, err := Decide(tt.mode, addr(tt.vip), host)
-		if got != tt.want || !errors.Is(err, tt.err) {
-			t.Errorf("Decide(%s, %s) = %s, %v; want %s, %v", tt.mode, tt.vip, got, err, tt.want, tt.err)
+		for _, guarded := range []bool{false, true} {
+			want := tt.want
+			if guarded && tt.mode == Auto && want == AnyIP {
+				want = SKLookup
+			}
+			got, err := Decide(tt.mode, addr(tt.vip), host, guarded)
+			if got != want || !errors.Is(err, tt.err) {
+				t.Errorf("Decide(%s, %s, guarded %t) = %s, %v; want %s, %v", tt.mode, tt.vip, guarded, got, err, want, tt.err)
+			}
 		}
 	}
-	if _, err := Decide(AnyIP, netip.Addr{}, host); !errors.Is(err, ErrNotUnicast) {
+	if _, err := Decide(AnyIP, netip.Addr{}, host, false); !errors.Is(err, ErrNotUnicast) {
 		t.Errorf("no address: %v", err)
 	}
 }

@@ -1,0 +1,130 @@
+package relay
+
+import (
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// answersLocked says what is to answer at the frontends of the changed services,
+// those included that they had before. It is empty without a guard.
+func (r *Relay) answersLocked(c store.Change) map[lb.FrontendKey]Answer {
+	g := &r.guarding
+	if g.guard == nil {
+		return nil
+	}
+	answers := make(map[lb.FrontendKey]Answer)
+	for _, name := range c.Services {
+		for _, k := range g.ofService[name] {
+			// It may be another service's now.
+			if fe, ok := c.To.Frontend(k); !ok || fe.FrontendKey != k || fe.Service.Name == name {
+				answers[k] = AnswerNone
+			}
+		}
+	}
+	for _, fe := range proxied(c) {
+		answers[fe.FrontendKey] = r.answerLocked(fe)
+	}
+	return answers
+}
+
+// proxied lists the frontends of the changed services that this data path serves.
+func proxied(c store.Change) (all []*store.Frontend) {
+	for _, name := range c.Services {
+		if s, ok := c.To.Service(name); ok && s.Mode == flow.ModeProxy {
+			all = append(all, s.FrontendSet...)
+		}
+	}
+	return all
+}
+
+func (r *Relay) answerLocked(fe *store.Frontend) Answer {
+	_, protected := r.guarding.protected[fe.Address.Addr()]
+	usable := fe.Scheduler.Usable() > 0
+	switch {
+	case fe.Proto != flow.TCP && fe.Proto != flow.UDP, fe.Address.Addr().IsUnspecified():
+		return AnswerNone
+	case !usable && r.listeners.udp[fe.FrontendKey] != nil:
+		return AnswerOwn // for the sessions that are left: see udpRetired
+	case !usable && fe.WhenNone == lb.Drop:
+		return AnswerSilent
+	case !protected:
+		return AnswerNone
+	case !usable:
+		return AnswerRefuse
+	case fe.Proto == flow.TCP && r.guarding.shares(fe.Address.Addr()):
+		return AnswerShared
+	}
+	return AnswerOwn
+}
+
+// answerAllLocked tells the guard what answers now. Frontends that have failed
+// refuse; what the guard will not hear fails all that have not, so that they are
+// tried again.
+func (r *Relay) answerAllLocked(c store.Change, failures []store.Failure) []store.Failure {
+	answers := r.answersLocked(c)
+	for _, f := range failures {
+		if a := answers[f.Frontend]; a == AnswerOwn || a == AnswerShared {
+			answers[f.Frontend] = AnswerRefuse
+		}
+	}
+	err := r.guarding.tell(answers)
+	r.guarding.note(c)
+	if err != nil {
+		return failRest(c, failures, err)
+	}
+	return failures
+}
+
+// failRest is a failure of every frontend of the changed services that has not
+// failed yet.
+func failRest(c store.Change, failures []store.Failure, err error) []store.Failure {
+	failed := make(map[lb.FrontendKey]struct{}, len(failures))
+	for _, f := range failures {
+		failed[f.Frontend] = struct{}{}
+	}
+	for _, fe := range proxied(c) {
+		if _, ok := failed[fe.FrontendKey]; !ok {
+			failures = append(failures, failure(fe, err))
+		}
+	}
+	return failures
+}
+
+// refuseAllLocked makes all frontends of a protocol refuse, for good.
+func (r *Relay) refuseAllLocked(proto flow.Proto) {
+	all := make(map[lb.FrontendKey]Answer)
+	for k := range r.guarding.told {
+		if k.Proto == proto {
+			all[k] = AnswerNone
+		}
+	}
+	if err := r.guarding.tell(all); err != nil {
+		r.log.Warn("other sockets may answer at frontends while stopping", "err", err)
+	}
+}
+
+// udpRetired is told by a loop that a frontend without usable backends has given
+// up a socket because its last session has ended.
+func (r *Relay) udpRetired(k lb.FrontendKey) {
+	if r.guarding.guard == nil {
+		return
+	}
+	// The control plane waits for loops, so no loop waits for it.
+	r.running.Go(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		l := r.listeners.udp[k]
+		if r.closing || l == nil || !l.closed() {
+			return
+		}
+		delete(r.listeners.udp, k)
+		fe, ok := r.store.Snapshot().Frontend(k)
+		if !ok || fe.FrontendKey != k || fe.Scheduler.Usable() > 0 {
+			return // the next round sees to it
+		}
+		if err := r.guarding.tell(map[lb.FrontendKey]Answer{k: r.answerLocked(fe)}); err != nil {
+			r.log.Warn("a frontend without usable backends may be answered at by others", "frontend", k.String(), "err", err)
+		}
+	})
+}

@@ -1,0 +1,46 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/relay/capture"
+)
+
+// sharedKeepAlive is what connections inherit from a shared socket: what services
+// want that say nothing else.
+var sharedKeepAlive = keepAliveOf(lb.Default("").Timeouts)
+
+// ensureSharedLocked opens the socket that the frontends of a family share.
+func (r *Relay) ensureSharedLocked(ipv4 bool) error {
+	g := &r.guarding
+	if g.shared[ipv4] != nil {
+		return nil
+	}
+	at := netip.IPv6Loopback()
+	if ipv4 {
+		at = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	sock, err := capture.Listen(netip.AddrPortFrom(at, 0), capture.ListenParams{AnyIP: true})
+	if err != nil {
+		return fmt.Errorf("open a shared socket: %w", err)
+	}
+	l := &listener{sock: sock, fd: sock.FD(), addr: sock.Addr(), shared: true}
+	if err := errors.Join(l.setKeepAlive(sharedKeepAlive), g.guard.Share(l.fd)); err != nil {
+		_ = sock.Close()
+		return fmt.Errorf("prepare a shared socket: %w", err)
+	}
+	g.shared[ipv4] = l
+	r.watchListener(l)
+	return nil
+}
+
+// closeSharedLocked closes the shared sockets, for good.
+func (r *Relay) closeSharedLocked() {
+	r.closeListeners(slices.Collect(maps.Values(r.guarding.shared)))
+	clear(r.guarding.shared)
+}

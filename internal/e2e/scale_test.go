@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -51,10 +52,15 @@ func TestSoakManyConnections(t *testing.T) {
 	})
 }
 
+// thriftyEcho is an Echo that needs no pipe, which io.Copy holds while it waits.
+func thriftyEcho(c net.Conn) {
+	_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64))
+}
+
 // holdMany returns the growth of process memory for each connection.
 func (w world) holdMany(t *testing.T, n int) (each int64) {
 	t.Helper()
-	s := w.Backends[0].Serve(8080, testnet.Echo)
+	s := w.Backends[0].Serve(8080, thriftyEcho)
 	b := start(t, w.Balancer, w.service(nil))
 	ask := func(c net.Conn, i int) {
 		_ = c.SetDeadline(time.Now().Add(time.Minute))

@@ -1,11 +1,37 @@
-// Package health owns what is known about backends from asking them: active probes
-// (TCP, HTTP, UDP, SCTP) with their rise and fall counts, the ejection of backends
-// that flows found broken, and the health-check node ports of Kubernetes.
+// Package health owns what is known about backends: by asking them (active
+// probes over TCP, HTTP and UDP, with their rise and fall counts), and by how
+// connecting to them went (passive ejection with a back-off). It also owns the
+// ramp of a backend that comes back.
 //
-// It reads the store's snapshots and writes its verdicts back through the store's
-// single writer. It will never choose a backend for a flow, and never end one.
+//	c := health.New(health.Options{Store: s, Failing: registry.Failing(), Log: log})
+//	s.Register(store.Backends, "health", c)
+//	defer c.Close()
 //
-// There is no code here yet. Until then a backend's health is what its source says
-// and what connecting to it shows: the penalty of a failed dial belongs to package
-// relay.
+// It follows the store's snapshots as a Programmer and writes its verdicts back
+// through SetHealth. It never chooses a backend and never ends a flow: what
+// becomes of a verdict, also when all of a service's backends are unhealthy, is
+// package sched's to say.
+//
+// # Verdicts
+//
+// A backend is unhealthy while its probe says that it is down or while it is
+// ejected. A new one counts as healthy until its probe has failed fall times. A
+// reload keeps what is known as long as the backend is listed; it is forgotten
+// when the backend goes, or its state is down.
+//
+// # Goroutines
+//
+// One goroutine keeps the time of all backends in a heap. A probe has a
+// goroutine while it runs, at most Options.Concurrency of them; what is due
+// beyond that waits in line, which is counted and is no failure. Without probes
+// nothing ticks. Close ends all of them and waits.
+//
+// # Locks
+//
+// Checker.mu, then the store's, which SetHealth takes. Nothing is probed or
+// logged with a lock held.
+//
+// # Kernel
+//
+// Plain sockets. IP_RECVERR, so that a UDP probe hears of every ICMP error.
 package health

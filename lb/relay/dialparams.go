@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // KeepAlive is when TCP asks whether a silent peer is still there, and when it
-// gives one up. Times are rounded up to seconds.
+// gives one up. Idle is rounded up to seconds, of which the kernel takes 32,767.
 type KeepAlive struct {
 	Off      bool
 	Idle     time.Duration // silence before the first question
@@ -124,7 +125,7 @@ func setTCPOptions(fd int, k KeepAlive) error {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(k.Idle)},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(k.interval())},
 		// With this set the number of questions does not count (tcp_keepalive_timer).
-		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(k.PeerLost.Milliseconds())},
+		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(min(k.PeerLost.Milliseconds(), math.MaxInt32))},
 	}
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
@@ -137,7 +138,12 @@ func setTCPOptions(fd int, k KeepAlive) error {
 	return nil
 }
 
-func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
+// seconds rounds up, within what the kernel takes (MAX_TCP_KEEPIDLE and
+// MAX_TCP_KEEPINTVL).
+func seconds(d time.Duration) int {
+	const most = 32767
+	return int(max(1, (min(d, most*time.Second)+time.Second-1)/time.Second))
+}
 
 func family(a netip.Addr) int {
 	if a.Is4() {

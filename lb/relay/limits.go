@@ -76,7 +76,11 @@ func (l *limits) idle() bool {
 }
 
 // limitTable finds the limits of a service by name.
-type limitTable struct{ m sync.Map } // string → *limits
+type limitTable struct {
+	m sync.Map // string → *limits
+
+	gone map[string]struct{} // services to be forgotten; for the caller of forget only
+}
 
 func (t *limitTable) of(service string) *limits {
 	if l, ok := t.m.Load(service); ok {
@@ -86,12 +90,23 @@ func (t *limitTable) of(service string) *limits {
 	return l.(*limits)
 }
 
-// forget drops the counts of services that are gone, once they are zero.
-func (t *limitTable) forget(known func(service string) bool) {
-	t.m.Range(func(name, l any) bool {
-		if !known(name.(string)) && l.(*limits).idle() {
+// forget drops the counts of services that are gone, once they are zero: of those
+// that have changed, and of those for which it was too early before.
+func (t *limitTable) forget(changed []string, known func(service string) bool) {
+	if t.gone == nil {
+		t.gone = make(map[string]struct{})
+	}
+	for _, name := range changed {
+		t.gone[name] = struct{}{}
+	}
+	for name := range t.gone {
+		l, ok := t.m.Load(name)
+		switch {
+		case !ok || known(name):
+			delete(t.gone, name)
+		case l.(*limits).idle():
 			t.m.Delete(name)
+			delete(t.gone, name)
 		}
-		return true
-	})
+	}
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/baton-lb/baton/lb/store"
 )
 
-// Options configures a Relay. Store, Picker and Registry are required.
+// Options configures a Relay. Store is required.
 type Options struct {
 	Store    *store.Store
-	Picker   *pick.Picker
-	Registry *flow.Registry
-	Log      *slog.Logger // nil = silent
+	Picker   *pick.Picker   // nil = one of its own
+	Registry *flow.Registry // where flows are listed; nil = the store's
+	Log      *slog.Logger   // nil = silent
 
 	Capture  capture.Mode // SKLookup needs a Guard; Auto is SKLookup with one
 	Guard    Guard        // nil = VIPs that are local by a route lead to every socket on the wildcard address
@@ -36,6 +36,25 @@ type Options struct {
 
 	Loops       int // event loops; 0 = one for each CPU that Go may use
 	Descriptors int // how many the process may have open; 0 = its RLIMIT_NOFILE
+}
+
+func (o *Options) setDefaults() {
+	if o.Picker == nil {
+		o.Picker = pick.New(pick.Options{})
+		o.Store.Register(store.Cleanup, "affinity", o.Picker)
+	}
+	if o.Registry == nil {
+		o.Registry = o.Store.Registry()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Offloader == nil {
+		o.Offloader = NoOffload
+	}
+	if o.Loops == 0 {
+		o.Loops = runtime.GOMAXPROCS(0)
+	}
 }
 
 // Relay is the userspace data path. New starts it, Close ends it.
@@ -72,18 +91,13 @@ type Relay struct {
 // New makes a relay, registers it with the store, and starts its loops. It
 // listens nowhere before the store's loop runs.
 func New(o Options) (_ *Relay, err error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Offloader == nil {
-		o.Offloader = NoOffload
-	}
-	if o.Loops == 0 {
-		o.Loops = runtime.GOMAXPROCS(0)
-	}
+	o.setDefaults()
 	r := &Relay{
 		store: o.Store, picker: o.Picker, registry: o.Registry, log: o.Log,
-		offloader: o.Offloader, observe: o.ObserveDial, sources: newSources(o.Source), stateDir: o.StateDir,
+		offloader: o.Offloader, observe: o.ObserveDial, stateDir: o.StateDir,
+	}
+	if r.sources, err = newSources(o.Source); err != nil {
+		return nil, err
 	}
 	r.watching, r.stopWatch = context.WithCancel(context.Background())
 	if err := r.guarding.init(o); err != nil {
@@ -92,7 +106,7 @@ func New(o Options) (_ *Relay, err error) {
 	t := taking{mode: o.Capture, guarded: o.Guard != nil}
 	r.listeners.init(t)
 	r.vips.init(t, o.StateDir)
-	r.drains.init()
+	r.drains.init(r.endDrained)
 	if err := r.saved.load(o.StateDir, time.Now()); err != nil {
 		o.Log.Warn("clients of UDP services may get other backends than before", "err", err)
 	}
@@ -104,11 +118,10 @@ func New(o Options) (_ *Relay, err error) {
 		w, err := newWorker(r, max(1, pipes/o.Loops))
 		if err != nil {
 			r.closeWorkers()
+			r.running.Wait()
 			return nil, fmt.Errorf("make an event loop: %w", err)
 		}
 		r.workers = append(r.workers, w)
-	}
-	for _, w := range r.workers {
 		r.running.Go(w.run)
 	}
 	r.running.Go(r.keepSaving)

@@ -20,52 +20,84 @@ type member struct {
 // drains are the backends that have gone and whose flows are given some time
 // (onBackendRemoved: drain).
 type drains struct {
+	end func([]member) // called when the time of some is up
+
 	mu      sync.Mutex // guards what follows
-	pending map[member]*time.Timer
+	pending map[member]drain
 	closed  bool
 	running sync.WaitGroup
 }
 
-func (d *drains) init() { d.pending = make(map[member]*time.Timer) }
+// drain is the time that one backend's flows still have.
+type drain struct {
+	due   time.Time
+	timer *time.Timer
+}
 
-// start calls end after a while unless the backend comes back before.
-func (d *drains) start(m member, after time.Duration, end func()) {
+// drainSlack is how much too early a drain may end together with another: to end
+// flows all of them are looked at, which is not to happen for each backend.
+const drainSlack = 50 * time.Millisecond
+
+func (d *drains) init(end func([]member)) {
+	d.end = end
+	d.pending = make(map[member]drain)
+}
+
+// start gives a backend's flows some time, unless it comes back before.
+func (d *drains) start(m member, after time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || d.pending[m] != nil {
+	if _, ok := d.pending[m]; ok || d.closed {
 		return
 	}
-	d.pending[m] = time.AfterFunc(after, func() {
-		d.mu.Lock()
-		if d.closed || d.pending[m] == nil {
-			d.mu.Unlock()
-			return
+	d.pending[m] = drain{time.Now().Add(after), time.AfterFunc(after, d.fire)}
+}
+
+// fire ends every drain whose time is up.
+func (d *drains) fire() {
+	due := d.take()
+	if len(due) == 0 {
+		return
+	}
+	defer d.running.Done()
+	d.end(due)
+}
+
+func (d *drains) take() (due []member) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now().Add(drainSlack)
+	for m, p := range d.pending {
+		if p.due.Before(now) {
+			p.timer.Stop()
+			delete(d.pending, m)
+			due = append(due, m)
 		}
-		delete(d.pending, m)
+	}
+	if len(due) > 0 {
 		d.running.Add(1)
-		d.mu.Unlock()
-		defer d.running.Done()
-		end()
-	})
+	}
+	return due
 }
 
 // cancel forgets a backend that is back.
 func (d *drains) cancel(m member) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if t := d.pending[m]; t != nil {
-		t.Stop()
+	if p, ok := d.pending[m]; ok {
+		p.timer.Stop()
 		delete(d.pending, m)
 	}
 }
 
+// close forgets them all, and waits for those that have begun to end.
 func (d *drains) close() {
 	d.mu.Lock()
 	d.closed = true
-	for m, t := range d.pending {
-		t.Stop()
-		delete(d.pending, m)
+	for _, p := range d.pending {
+		p.timer.Stop()
 	}
+	clear(d.pending)
 	d.mu.Unlock()
 	d.running.Wait()
 }
@@ -86,8 +118,8 @@ func (r *Relay) programCleanup(_ context.Context, c store.Change) []store.Failur
 		})
 	}
 	known := func(name string) bool { _, ok := c.To.Service(name); return ok }
-	r.limits.forget(known)
-	r.udpLimits.forget(known)
+	r.limits.forget(c.Services, known)
+	r.udpLimits.forget(c.Services, known)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,9 +157,7 @@ func (r *Relay) compare(name string, c store.Change, reset map[member]flow.Reaso
 		case lb.Reset:
 			reset[m] = reason
 		case lb.Drain:
-			r.drains.start(m, policy.DrainTimeout, func() {
-				r.endFlows(map[member]flow.Reason{m: flow.ReasonDrainTimeout})
-			})
+			r.drains.start(m, policy.DrainTimeout)
 		}
 	}
 }
@@ -136,6 +166,15 @@ func (r *Relay) compare(name string, c store.Change, reset map[member]flow.Reaso
 func listed(s *store.Service, a netip.AddrPort) bool {
 	b, ok := s.Backend(a)
 	return ok && b.State != lb.StateDown
+}
+
+// endDrained resets the flows of backends whose time is up.
+func (r *Relay) endDrained(members []member) {
+	gone := make(map[member]flow.Reason, len(members))
+	for _, m := range members {
+		gone[m] = flow.ReasonDrainTimeout
+	}
+	r.endFlows(gone)
 }
 
 // endFlows resets the flows of the given backends, on whatever path they are.

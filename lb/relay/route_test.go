@@ -2,6 +2,7 @@ package relay
 
 import (
 	"net"
+	"os"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -17,4 +18,13 @@ func prohibit(t *testing.T, addr string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = netlink.RouteDel(route) })
+}
+
+// readProc reads a file of /proc/net in the test's namespace.
+func readProc(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -21,32 +22,38 @@ type SourceParams struct {
 }
 
 // portTries is how many ports are tried for one connection when the kernel is
-// not asked, or has none left.
+// not asked, or has none left. With nine of ten ports taken, one dial in a
+// million finds none. More would keep a loop busy for long when none is free.
 const portTries = 128
 
 // sources hands out local addresses and ports for dialling.
 type sources struct {
-	v4, v6      []netip.Addr
-	first, last uint16
-	reserved    func(uint16) bool
-	askKernel   bool // the range is the kernel's own
-	turn        atomic.Uint32
-	port        atomic.Uint32
+	v4, v6    []netip.Addr
+	ports     []uint16 // of the range, without reserved ones
+	askKernel bool     // the range is the kernel's own
+	turn      atomic.Uint32
 }
 
-func newSources(p SourceParams) *sources {
-	s := &sources{first: p.FirstPort, last: p.LastPort, reserved: p.ReservedPorts}
-	if s.reserved == nil {
-		s.reserved = parseReserved(readSysctl("ip_local_reserved_ports"))
-	}
+func newSources(p SourceParams) (*sources, error) {
 	if p.KernelFirst == 0 {
 		p.KernelFirst, p.KernelLast = parseRange(readSysctl("ip_local_port_range"))
 	}
-	if s.first == 0 {
-		s.first, s.last = p.KernelFirst, p.KernelLast
+	if p.FirstPort == 0 {
+		p.FirstPort, p.LastPort = p.KernelFirst, p.KernelLast
 	}
-	s.askKernel = s.first == p.KernelFirst && s.last == p.KernelLast
-	s.port.Store(rand.Uint32())
+	if p.ReservedPorts == nil {
+		p.ReservedPorts = parseReserved(readSysctl("ip_local_reserved_ports"))
+	}
+	s := &sources{askKernel: p.FirstPort == p.KernelFirst && p.LastPort == p.KernelLast}
+	for port := int(p.FirstPort); port <= int(p.LastPort); port++ {
+		if !p.ReservedPorts(uint16(port)) {
+			s.ports = append(s.ports, uint16(port))
+		}
+	}
+	if len(s.ports) == 0 {
+		return nil, fmt.Errorf("source ports %d-%d: the range is empty, or every port in it is reserved (net.ipv4.ip_local_reserved_ports)",
+			p.FirstPort, p.LastPort)
+	}
 	for _, a := range p.Addresses {
 		if a.Is4() {
 			s.v4 = append(s.v4, a)
@@ -54,23 +61,24 @@ func newSources(p SourceParams) *sources {
 			s.v6 = append(s.v6, a)
 		}
 	}
-	return s
+	return s, nil
 }
 
 // tries is how many local addresses can be tried towards a backend.
 func (s *sources) tries(to netip.Addr) int {
-	n := max(1, len(s.addresses(to)))
 	if s.askKernel {
-		return n + portTries
+		return max(1, len(s.addresses(to))) + portTries
 	}
 	return portTries
 }
 
 // local is what to bind for the given try. The kernel is asked once for each
-// address, if the range is its own; then ports are tried one after the other,
-// which also finds those of connections in TIME_WAIT: bind(2) with a port lets
-// connect(2) take over such a connection's place when it had timestamps
-// (tcp_twsk_unique), the kernel's own search does not.
+// address, if the range is its own; then ports are tried at random, because the
+// taken ones may lie side by side. That also finds those of connections in
+// TIME_WAIT: connect(2) from a port that was bound takes over the place of such
+// a connection when it had timestamps, and the kernel's own search does so only
+// for ones of a second ago and where net.ipv4.tcp_tw_reuse allows it
+// (tcp_twsk_unique).
 func (s *sources) local(to netip.Addr, try int) netip.AddrPort {
 	addrs := s.addresses(to)
 	var addr netip.Addr
@@ -80,7 +88,7 @@ func (s *sources) local(to netip.Addr, try int) netip.AddrPort {
 	if s.askKernel && try < max(1, len(addrs)) {
 		return netip.AddrPortFrom(addr, 0)
 	}
-	return netip.AddrPortFrom(addr, s.nextPort())
+	return netip.AddrPortFrom(addr, s.ports[rand.IntN(len(s.ports))])
 }
 
 func (s *sources) addresses(to netip.Addr) []netip.Addr {
@@ -88,17 +96,6 @@ func (s *sources) addresses(to netip.Addr) []netip.Addr {
 		return s.v4
 	}
 	return s.v6
-}
-
-func (s *sources) nextPort() uint16 {
-	span := uint32(s.last) - uint32(s.first) + 1
-	for range 64 {
-		p := s.first + uint16(s.port.Add(1)%span)
-		if !s.reserved(p) {
-			return p
-		}
-	}
-	return s.first + uint16(s.port.Add(1)%span)
 }
 
 func readSysctl(name string) string {

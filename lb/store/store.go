@@ -81,3 +81,7 @@ func New(o Options) *Store {
 // Snapshot is the desired state now. It is never nil, and reading it never
 // waits.
 func (s *Store) Snapshot() *Snapshot { return s.snapshot.Load() }
+
+// Registry is where flows per backend are counted: the one of Options, or the
+// store's own.
+func (s *Store) Registry() *flow.Registry { return s.registry }

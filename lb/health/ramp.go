@@ -1,0 +1,95 @@
+package health
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/baton-lb/baton/lb/store"
+)
+
+const (
+	rampFrom = 10          // percent of its weight that a backend begins with
+	rampStep = time.Second // from step to step, the same for all backends
+)
+
+// ramp is how far a backend is that comes back.
+type ramp struct {
+	began   time.Duration
+	percent uint8 // 0 = it is not ramping
+}
+
+// percentAt is how much of its weight a backend gets; 0 = all of it.
+func percentAt(elapsed, total time.Duration) uint8 {
+	if elapsed >= total {
+		return 0
+	}
+	return uint8(rampFrom + (100-rampFrom)*elapsed/total)
+}
+
+// rampReturning ramps backends up that may take new flows now and could not
+// before, beside others that could: undrained ones, and those that are new in a
+// service that was there. Of the health of these nothing bad is known.
+func (c *Checker) rampReturning(s *service, before *store.Service) {
+	if before == nil || s.slowStart <= 0 {
+		return
+	}
+	var returning []netip.AddrPort
+	stayed := false
+	for _, p := range s.published.Pool {
+		if !p.TakesNewIfHealthy() {
+			continue
+		}
+		if was, ok := before.Backend(p.Address); ok && was.TakesNewIfHealthy() {
+			stayed = true
+		} else if b := s.backends[p.Address]; b == nil || !b.told.Unhealthy {
+			returning = append(returning, p.Address)
+		}
+	}
+	if !stayed {
+		return
+	}
+	for _, a := range returning {
+		b := s.backends[a]
+		if b == nil {
+			b = s.newBackend(a)
+			c.services[s.published.Name] = s
+		}
+		c.beginRamp(b)
+		c.publish(b)
+	}
+	s.count()
+}
+
+// beginRamp begins to ramp a backend up, if that makes a difference.
+func (c *Checker) beginRamp(b *backend) {
+	if b.service.slowStart <= 0 || len(b.service.published.Pool) < 2 {
+		return
+	}
+	now := c.now()
+	b.ramp = ramp{now, percentAt(0, b.service.slowStart)}
+	c.ramping[b] = struct{}{}
+	if !c.step.isSet() {
+		c.setAlarm(&c.step, now+rampStep)
+	}
+}
+
+func (c *Checker) endRamp(b *backend) {
+	b.ramp = ramp{}
+	delete(c.ramping, b)
+}
+
+// stepRamps takes all ramps one step further. They go in step with each other, so
+// that the store publishes all of them together.
+func (c *Checker) stepRamps(*backend) {
+	now := c.now()
+	for b := range c.ramping {
+		if b.ramp.percent = percentAt(now-b.ramp.began, b.service.slowStart); b.ramp.percent == 0 {
+			c.endRamp(b)
+		}
+		c.publish(b)
+		c.release(b)
+	}
+	if len(c.ramping) > 0 {
+		c.setAlarm(&c.step, now+rampStep)
+	}
+}

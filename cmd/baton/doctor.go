@@ -30,7 +30,7 @@ code is 1 when something that the file asks for cannot work. Nothing is changed.
 	_ = cmd.MarkFlagDirname("state-dir")
 	format := registerOutput(cmd, asTable, asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o := doctor.Options{StateDir: stateDir}
+		o := doctor.Options{StateDir: stateDir, Probes: kernelProbes(), Guard: tryGuard}
 		if path != "" {
 			config, err := file.Load(path)
 			if err != nil {
@@ -65,7 +65,9 @@ func forDoctor(c *file.Config) doctor.Config {
 // doctor examines the host from inside a running instance: with its rights and
 // limits, and what it serves now.
 func (in *instance) doctor(ctx context.Context) any {
-	return doctor.Examine(ctx, doctor.Options{StateDir: in.o.stateDir, Serving: true})
+	return doctor.Examine(ctx, doctor.Options{
+		StateDir: in.o.stateDir, Serving: true, Probes: kernelProbes(), Guard: tryGuard,
+	})
 }
 
 // listedFrontends is how many frontends are listed for people.

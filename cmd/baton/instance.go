@@ -37,6 +37,8 @@ type instance struct {
 	registry  *flow.Registry
 	store     *store.Store
 	picker    *pick.Picker
+	guard     *guard // nil = none, and noGuard says why
+	noGuard   error
 	relay     *relay.Relay
 	admin     *admin.Server
 	source    *file.Source
@@ -113,14 +115,22 @@ func (in *instance) build(config *file.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	in.relay, err = relay.New(relay.Options{
+	// Before any address is made local, and until none is any more.
+	if err := in.attachGuard(mode); err != nil {
+		return err
+	}
+	options := relay.Options{
 		Store: in.store, Picker: in.picker, Registry: in.registry, Log: in.log,
-		Capture: mode, StateDir: in.o.stateDir, ObserveDial: metrics.Dial.Observe,
+		Capture: mode, NoGuard: in.noGuard, StateDir: in.o.stateDir, ObserveDial: metrics.Dial.Observe,
 		Source: relay.SourceParams{
 			Addresses: config.Source.Addresses, FirstPort: config.Source.Ports.Lo, LastPort: config.Source.Ports.Hi,
 		},
-	})
-	if err != nil {
+	}
+	var drops func() map[flow.Drop]uint64
+	if in.guard != nil {
+		options.Guard, drops = in.guard, in.guard.drops
+	}
+	if in.relay, err = relay.New(options); err != nil {
 		return err
 	}
 	in.onClose(in.relay.Close)
@@ -128,7 +138,7 @@ func (in *instance) build(config *file.Config) (err error) {
 	in.admin, err = admin.New(admin.Options{
 		Socket: in.o.socket, HTTP: config.Admin.HTTP,
 		Registry: in.registry, Store: in.store, Affinity: in.picker, Metrics: metrics,
-		Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
+		Drops: drops, Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
 	})
 	if err != nil {
 		return err

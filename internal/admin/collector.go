@@ -44,6 +44,7 @@ type collector struct {
 	registry *flow.Registry
 	store    Store
 	affinity AffinityTable
+	drops    func() map[flow.Drop]uint64 // beside the registry's; may be nil
 }
 
 var _ prometheus.Collector = (*collector)(nil)
@@ -62,8 +63,12 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for k, n := range c.registry.DialFailures() {
 		out <- counter(descDialFailures, n, k.Service, k.Backend.String(), string(k.Reason))
 	}
+	var more map[flow.Drop]uint64
+	if c.drops != nil {
+		more = c.drops()
+	}
 	for why, n := range c.registry.DropCounts() {
-		out <- counter(descDrops, n, string(why))
+		out <- counter(descDrops, n+more[why], string(why))
 	}
 }
 

@@ -65,7 +65,7 @@ func (m *Metrics) Register(c prometheus.Collector) error {
 }
 
 func (m *Metrics) collect(o *Options) error {
-	return m.Register(&collector{registry: o.Registry, store: o.Store, affinity: o.Affinity})
+	return m.Register(&collector{registry: o.Registry, store: o.Store, affinity: o.Affinity, drops: o.Drops})
 }
 
 func (m *Metrics) handler(log *slog.Logger) http.Handler {

@@ -43,10 +43,11 @@ type Options struct {
 	Registry  *flow.Registry
 	Store     Store
 	Affinity  AffinityTable
-	Metrics   *Metrics                  // nil = NewMetrics()
-	Readiness Readiness                 // nil = always ready
-	Doctor    func(context.Context) any // what /v1/doctor answers; nil = not there
-	Instance  Holder                    // who we are
+	Metrics   *Metrics                    // nil = NewMetrics()
+	Drops     func() map[flow.Drop]uint64 // what others than the registry count; nil = nobody does
+	Readiness Readiness                   // nil = always ready
+	Doctor    func(context.Context) any   // what /v1/doctor answers; nil = not there
+	Instance  Holder                      // who we are
 	Version   string
 	Log       *slog.Logger // nil = silent
 

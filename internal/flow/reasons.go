@@ -117,27 +117,30 @@ type Drop string
 
 // Why clients are turned away, or work is dropped.
 const (
-	DropDenied        Drop = "denied"           // allow, deny or source ranges
-	DropLimit         Drop = "limit"            // limits.connections
-	DropLimitClient   Drop = "limit-per-client" // limits.perClient
-	DropLimitRate     Drop = "limit-rate"       // limits.newPerSecond
-	DropNoBackend     Drop = "no-backend"       // the last usable backend went while the client connected
-	DropNoFrontend    Drop = "no-frontend"      // the frontend went while the client connected
-	DropBackendsFull  Drop = "backends-full"    // every backend is at maxConnections
-	DropNoDescriptors Drop = "no-descriptors"   // EMFILE, ENFILE
-	DropNoPorts       Drop = "no-ports"         // every source port towards the backend is in use
-	DropNoMemory      Drop = "no-memory"        // ENOMEM, ENOBUFS
-	DropProxyHeader   Drop = "bad-proxy-header" // acceptProxy: no header in time, or a wrong one
-	DropTooBig        Drop = "too-big"          // UDP: larger than a datagram can be, with its PROXY header
-	DropQueueFull     Drop = "queue-full"       // UDP: a socket's send queue had no room
-	DropUnreachable   Drop = "unreachable"      // UDP: the network refuses to carry it
-	DropShutdown      Drop = "shutdown"         // accepted while stopping
-	DropEvents        Drop = "trace-events"     // a slow reader of events
+	DropDenied        Drop = "denied"             // allow, deny or source ranges
+	DropLimit         Drop = "limit"              // limits.connections
+	DropLimitClient   Drop = "limit-per-client"   // limits.perClient
+	DropLimitRate     Drop = "limit-rate"         // limits.newPerSecond
+	DropNoBackend     Drop = "no-backend"         // the last usable backend went while the client connected
+	DropNoFrontend    Drop = "no-frontend"        // the frontend went while the client connected
+	DropNoUsable      Drop = "no-usable-backends" // the guard refused or swallowed it at a frontend without any
+	DropClosedPort    Drop = "closed-port"        // the guard refused it at a VIP's port that is no frontend
+	DropBackendsFull  Drop = "backends-full"      // every backend is at maxConnections
+	DropNoDescriptors Drop = "no-descriptors"     // EMFILE, ENFILE
+	DropNoPorts       Drop = "no-ports"           // every source port towards the backend is in use
+	DropNoMemory      Drop = "no-memory"          // ENOMEM, ENOBUFS
+	DropProxyHeader   Drop = "bad-proxy-header"   // acceptProxy: no header in time, or a wrong one
+	DropTooBig        Drop = "too-big"            // UDP: larger than a datagram can be, with its PROXY header
+	DropQueueFull     Drop = "queue-full"         // UDP: a socket's send queue had no room
+	DropUnreachable   Drop = "unreachable"        // UDP: the network refuses to carry it
+	DropShutdown      Drop = "shutdown"           // accepted while stopping
+	DropEvents        Drop = "trace-events"       // a slow reader of events
 )
 
 // Drops lists every Drop.
 var Drops = []Drop{
-	DropDenied, DropLimit, DropLimitClient, DropLimitRate, DropNoBackend, DropNoFrontend, DropBackendsFull,
+	DropDenied, DropLimit, DropLimitClient, DropLimitRate, DropNoBackend, DropNoFrontend,
+	DropNoUsable, DropClosedPort, DropBackendsFull,
 	DropNoDescriptors, DropNoPorts, DropNoMemory, DropProxyHeader, DropTooBig, DropQueueFull,
 	DropUnreachable, DropShutdown, DropEvents,
 }

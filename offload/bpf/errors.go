@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -31,8 +32,11 @@ func explain(err error, needs []Feature) error {
 	if errors.As(err, &verdict) { // EACCES too, but of the verifier: a fault of the program
 		return fmt.Errorf("%+v", verdict)
 	}
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("%w: needs CAP_BPF and CAP_NET_ADMIN (before Linux 5.8 CAP_SYS_ADMIN): %w", ErrPermission, err)
+	for _, errno := range []syscall.Errno{unix.EPERM, unix.EACCES} {
+		if errors.Is(err, errno) {
+			return fmt.Errorf("%w: needs CAP_BPF and CAP_NET_ADMIN (before Linux 5.8 CAP_SYS_ADMIN, before 5.11 also a high "+
+				"RLIMIT_MEMLOCK): %w", ErrPermission, errno)
+		}
 	}
 	return err
 }

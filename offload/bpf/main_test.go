@@ -41,6 +41,9 @@ func newGround(t *testing.T, o GuardOptions) *ground {
 	star := testnet.NewStar(t, 0)
 	g := &ground{client: star.Client, host: star.Balancer}
 	g.guard = newGuardOn(t, g.host, o)
+	// A host sends few ICMP errors to one client; the tests hear more than that.
+	g.host.Sysctl("net.ipv4.icmp_ratelimit", "0")
+	g.host.Sysctl("net.ipv6.icmp.ratelimit", "0")
 	for _, vip := range vips {
 		g.host.AddAddr("lo", netip.PrefixFrom(vip, vip.BitLen()))
 	}

@@ -25,14 +25,7 @@ func probeAnyIP(h *host) Finding {
 	if h.capsErr == nil && !h.has(unix.CAP_NET_ADMIN) {
 		return absent("give CAP_NET_ADMIN, or configure the VIPs on the host (capture bind)", "routes for VIPs need CAP_NET_ADMIN")
 	}
-	result := make(chan error, 1)
-	go func() {
-		// The thread is never unlocked: it ends with the goroutine, and with
-		// it the namespace.
-		runtime.LockOSThread()
-		result <- tryAnyIP()
-	}()
-	err := <-result
+	err := elsewhere(tryAnyIP)
 	switch {
 	case errors.Is(err, errNoNamespace):
 		return Finding{Answer: Inconclusive, Detail: err.Error(), Todo: "CAP_NET_ADMIN is there, so it should work"}
@@ -42,13 +35,27 @@ func probeAnyIP(h *host) Finding {
 	return present("a VIP that is not configured can be made local by a route")
 }
 
+// elsewhere runs try in a network namespace that ends with it.
+func elsewhere(try func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		// The thread is never unlocked: it ends with the goroutine, and with
+		// it the namespace.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			result <- fmt.Errorf("%w: %w", errNoNamespace, err)
+			return
+		}
+		if err := loopbackUp(); err != nil {
+			result <- fmt.Errorf("%w: %w", errNoNamespace, err)
+			return
+		}
+		result <- try()
+	}()
+	return <-result
+}
+
 func tryAnyIP() error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("%w: %w", errNoNamespace, err)
-	}
-	if err := loopbackUp(); err != nil {
-		return fmt.Errorf("%w: %w", errNoNamespace, err)
-	}
 	routes, err := capture.OpenRoutes(capture.RoutesParams{})
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ type Config struct {
 type Frontend struct {
 	Service  string   `json:"service"`
 	Frontend string   `json:"frontend"`
-	Capture  string   `json:"capture,omitempty"` // bind | anyip
+	Capture  string   `json:"capture,omitempty"` // bind | sklookup | anyip
 	Why      string   `json:"why,omitempty"`
 	Problems []string `json:"problems,omitempty"`
 }
@@ -53,6 +53,7 @@ func (c *Config) examine(h *host, r *Report) {
 			}
 		}
 	}
+	r.Problems = append(r.Problems, e.noGuard()...)
 	r.Problems = append(r.Problems, e.sources()...)
 	r.Problems = append(r.Problems, e.http()...)
 	r.Warnings = append(r.Warnings, e.exposed()...)
@@ -63,8 +64,8 @@ type examination struct {
 	*Config
 	host   *host
 	ground *capture.Host
-	busy   bool // an instance runs: whether ports are free cannot be said
-	anyip  []netip.Addr
+	busy   bool         // an instance runs: whether ports are free cannot be said
+	routed []netip.Addr // VIPs that are local by a route
 }
 
 func (e *examination) frontend(service string, k lb.FrontendKey) Frontend {
@@ -85,8 +86,8 @@ func (e *examination) frontend(service string, k lb.FrontendKey) Frontend {
 	}
 	_, local := e.ground.Local(a)
 	switch {
-	case mode == capture.AnyIP:
-		e.anyip = append(e.anyip, a)
+	case mode != capture.Bind:
+		e.routed = append(e.routed, a)
 		if !local && !e.host.has(unix.CAP_NET_ADMIN) {
 			add("a route for %s needs CAP_NET_ADMIN; or configure the address on the host", a)
 		}
@@ -106,7 +107,7 @@ func (e *examination) decide(a netip.Addr) (capture.Mode, error) {
 	if a.IsUnspecified() {
 		return capture.Bind, nil
 	}
-	return capture.Decide(e.Capture, a, e.ground, false)
+	return capture.Decide(e.Capture, a, e.ground, e.host.guarded())
 }
 
 func (e *examination) why(m capture.Mode, a netip.Addr) string {
@@ -116,14 +117,22 @@ func (e *examination) why(m capture.Mode, a netip.Addr) string {
 		return "every address of this host"
 	case a.IsLoopback():
 		return "loopback address"
-	case m == capture.AnyIP && local:
+	case m != capture.Bind && local:
 		return "local already: " + by
-	case m == capture.AnyIP:
+	case m != capture.Bind:
 		return "not configured on this host: a local route makes it so"
 	case local:
 		return by
 	}
 	return "capture: bind asks for it"
+}
+
+// noGuard finds that sklookup was asked for and cannot be had.
+func (e *examination) noGuard() []string {
+	if e.Capture != capture.SKLookup || len(e.routed) == 0 || e.host.guarded() {
+		return nil
+	}
+	return []string{fmt.Sprintf("capture: sklookup needs the guard: %v", e.host.guard())}
 }
 
 // sources finds source addresses that are not this host's.
@@ -158,10 +167,10 @@ func (e *examination) http() (problems []string) {
 
 // exposed says what else of this host the VIPs taken by anyip lead to.
 func (e *examination) exposed() []string {
-	if len(e.anyip) == 0 {
+	if len(e.routed) == 0 || e.host.guarded() {
 		return nil
 	}
-	found, err := capture.Exposed(e.anyip)
+	found, err := capture.Exposed(e.routed)
 	if err != nil {
 		return []string{fmt.Sprintf("what anyip exposes cannot be said: %v", err)}
 	}
@@ -173,8 +182,8 @@ func (e *examination) exposed() []string {
 		text = append(text, x.String())
 	}
 	slices.Sort(text)
-	return []string{fmt.Sprintf("anyip: %s can also be reached at every other port that is open at all addresses of this host: %s",
-		vipList(e.anyip), strings.Join(text, ", "))}
+	return []string{fmt.Sprintf("no guard: %s can also be reached at every other port that is open at all addresses of this host: %s",
+		vipList(e.routed), strings.Join(text, ", "))}
 }
 
 // vipList names a few addresses.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,8 @@ type host struct {
 	caps    uint64 // effective
 	capsErr error
 
+	guard func() error // tries one, once
+
 	holder    admin.Holder // who holds the instance lock
 	held      bool
 	holderErr error
@@ -27,6 +30,12 @@ type host struct {
 
 func newHost(o Options) *host {
 	h := &host{proc: "/proc", o: o}
+	h.guard = sync.OnceValue(func() error {
+		if o.Guard == nil {
+			return errNoGuard
+		}
+		return elsewhere(o.Guard)
+	})
 	h.caps, h.capsErr = effectiveCaps()
 	h.holder, h.held, h.holderErr = admin.FindHolder()
 	return h

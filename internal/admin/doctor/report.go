@@ -42,10 +42,20 @@ type Report struct {
 	Fine      bool       `json:"fine"`               // there are no problems
 }
 
+// Probe is a question to the host.
+type Probe struct {
+	Name string
+	Run  func() Finding
+}
+
 // Options says what to examine. The zero value works.
 type Options struct {
 	StateDir string  // "" = not looked at
 	Config   *Config // nil = the host only
+
+	Probes []Probe      // to ask besides our own
+	Guard  func() error // attaches a guard in the calling thread's namespace and takes it away again; nil = there is none
+
 	// Serving is set when the examining process serves the configuration
 	// itself: its own sockets do not stand in its way.
 	Serving bool
@@ -61,6 +71,14 @@ func Examine(ctx context.Context, o Options) Report {
 		}
 		f := p.run(h)
 		f.Probe = p.name
+		r.Probes = append(r.Probes, f)
+	}
+	for _, p := range o.Probes {
+		if ctx.Err() != nil {
+			break
+		}
+		f := p.Run()
+		f.Probe = p.Name
 		r.Probes = append(r.Probes, f)
 	}
 	if o.Config != nil {
@@ -102,6 +120,7 @@ var probes = []struct {
 	{"IPv6", probeIPv6},
 	{"nonlocal bind", probeNonlocalBind},
 	{"anyip", probeAnyIP},
+	{"guard", probeGuard},
 	{"splice", probeSplice},
 	{"TCP_USER_TIMEOUT", probeUserTimeout},
 	{"keepalive", probeKeepalive},

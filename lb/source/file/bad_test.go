@@ -77,7 +77,6 @@ var badFiles = []struct {
 		`1: admin.http: "example.org:80" is not IP:PORT: write "127.0.0.1:10249", ":10249" for every address, or "" for off`,
 	}},
 	{"capture", "capture: tproxy\n", []string{`1: capture: "tproxy" is unknown: use auto, sklookup, anyip or bind`}},
-	{"capture not built", "zone: a\ncapture: sklookup\n", []string{"2: capture: sklookup is not built yet in this version"}},
 	{"capture type", "capture: [auto]\n", []string{"1: capture: is a list, not text"}},
 	{"source", lines(
 		"source:", "  addresses:", "    - 10.0.0.1", "    - 10.0.0.1:80", "    - 0.0.0.0", "    - fe80::1%eth0",

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,7 +131,6 @@ func TestOmitted(t *testing.T) {
 // Each thing that is not built yet is refused by name, at its line.
 func TestNotBuilt(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
-		{"capture: sklookup\n", `1: capture: sklookup is not built yet in this version`},
 		{one("mode: steer"), `4: service web: mode: mode steer is not built yet in this version`},
 		{one("health: {}"), `4: service web: health.probe: an active health check is not built yet in this version`},
 		{one("health:", "  probe: http"), `5: service web: health.probe: an active health check is not built yet in this version`},
@@ -172,7 +170,7 @@ func TestOthersAreBuilt(t *testing.T) {
 		t.Error(err)
 	}
 	for _, c := range Captures {
-		if _, err := Parse("f", []byte("capture: "+string(c))); (err != nil) != slices.Contains([]Capture{CaptureSKLookup}, c) {
+		if _, err := Parse("f", []byte("capture: "+string(c))); err != nil {
 			t.Errorf("capture %s: %v", c, err)
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/baton-lb/baton/lb"
 )
 
 // maxSocketPath is what sun_path holds beside its closing NUL (unix(7)).
@@ -63,8 +61,6 @@ func decodeCapture(d *decoder, n *node, to *Capture) {
 	case !ok:
 	case !slices.Contains(Captures, c):
 		d.fault(n, "%q is unknown: use auto, sklookup, anyip or bind", s)
-	case c == CaptureSKLookup:
-		d.report(n.Line, d.pathString(), "sklookup is not built yet in this version", lb.ErrNotBuilt)
 	default:
 		*to = c
 	}

@@ -110,7 +110,7 @@ func TestEjectionReason(t *testing.T) {
 		w.put(web(2), lb.HealthCheck{})
 		w.connect("web", 1, 5, flow.DialTimeout)
 		pass(soon)
-		want := store.Health{Unhealthy: true, Reason: "ejected for 1s: 5 connects in a row failed"}
+		want := store.Health{Unhealthy: true, Reason: "ejected for 1s: 5 failures in a row"}
 		if got := w.told("web", 1); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
@@ -187,7 +187,7 @@ func TestEjectionBesideProbes(t *testing.T) {
 		w.connect("web", 1, 9, flow.DialRefused)
 		pass(soon)
 		wantPicture(t, w, "web", "+--", "the last one")
-		if got := w.told("web", 1).Reason; !strings.HasPrefix(got, "tcp probe") {
+		if got := w.told("web", 1).Reason; !strings.HasSuffix(got, "tcp probe") {
 			t.Errorf("reason %q", got)
 		}
 	})

@@ -97,7 +97,7 @@ func (c *Checker) eject(b *backend, streak flow.Streak) {
 	s.add(b, -1)
 	e.now, e.began = true, c.now()
 	s.add(b, 1)
-	e.reason = fmt.Sprintf("ejected for %s: %d failures in a row", d, streak.Failures)
+	e.reason = fmt.Sprintf("ejected for %s: failed %d times", d, streak.Failures)
 	c.counts.Ejections++
 	c.setAlarm(&e.alarm, e.began+d)
 	c.publish(b)

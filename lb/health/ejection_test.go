@@ -110,7 +110,7 @@ func TestEjectionReason(t *testing.T) {
 		w.put(web(2), lb.HealthCheck{})
 		w.connect("web", 1, 5, flow.DialTimeout)
 		pass(soon)
-		want := store.Health{Unhealthy: true, Reason: "ejected for 1s: 5 failures in a row"}
+		want := store.Health{Unhealthy: true, Reason: "ejected for 1s: failed 5 times"}
 		if got := w.told("web", 1); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}

@@ -82,9 +82,10 @@ func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKe
 		}
 		if err := r.ensureListenerLocked(fe, host); err != nil {
 			failures = append(failures, failure(fe, err))
-			continue
 		}
-		r.listeners.note(fe.Service.Name, key)
+		if r.listeners.open[key] != nil { // though perhaps not as it should be
+			r.listeners.note(fe.Service.Name, key)
+		}
 	}
 	return append(failures, r.programUDPLocked(c, without, host)...)
 }
@@ -143,6 +144,9 @@ func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, host *capture.Host
 	if err != nil {
 		return err
 	}
+	if !r.budget.holds(len(r.listeners.open) + 1) {
+		return errNoDescriptors
+	}
 	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode == capture.AnyIP})
 	if err != nil {
 		return err
@@ -153,6 +157,7 @@ func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, host *capture.Host
 		return fmt.Errorf("prepare the socket at %s: %w", key, err)
 	}
 	r.listeners.open[key] = l
+	r.budget.hold(1)
 	for _, w := range r.workers {
 		w.loop.Post(func() { w.addListener(l) })
 	}
@@ -174,6 +179,7 @@ func (r *Relay) closeListenersLocked(keys []lb.FrontendKey) {
 	for _, key := range keys {
 		_ = r.listeners.open[key].sock.Close()
 		delete(r.listeners.open, key)
+		r.budget.put(1)
 	}
 }
 

@@ -4,9 +4,11 @@
 SHELL := /bin/sh
 B := internal/build
 
-# Debian packages. The race detector links C.
+# Debian packages. The race detector links C. Peers are what perf measures beside
+# Baton; the servers among them are installed and not started.
 RUN_NEEDS := ca-certificates
-TEST_NEEDS := $(RUN_NEEDS) gcc libc6-dev iproute2
+PEERS := haproxy nginx libnginx-mod-stream nftables
+TEST_NEEDS := $(RUN_NEEDS) gcc libc6-dev iproute2 $(PEERS)
 GENERATE_NEEDS := $(RUN_NEEDS) clang-14 llvm-14
 
 # The whole suite stays below this for ever; a package may take PACKAGE_TIME.
@@ -42,7 +44,13 @@ bench:
 	$(B)/setup.sh $(TEST_NEEDS)
 	$(B)/go-test.sh -run '^$$' -bench . -benchmem -p 1 -timeout 1h $(PKG)
 
-perf: bench
+# Baton beside its peers, about 15 minutes on a machine that does nothing else.
+# PERF takes flags: go doc ./perf.
+PERF :=
+perf:
+	$(B)/setup.sh $(TEST_NEEDS)
+	$(MAKE) build
+	go run -exec $(B)/as-root.sh ./perf -baton ./baton $(PERF)
 
 fuzz:
 	$(B)/fuzz.sh $(FUZZ_TIME)

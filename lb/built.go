@@ -30,8 +30,8 @@ func (s *Service) validateBuilt(f *faults) {
 	if s.Mode == flow.ModeSteer {
 		f.notBuilt("mode", "mode steer")
 	}
-	if s.Health.Probe != NoProbe {
-		f.notBuilt("health.probe", "an active health check")
+	if s.Health.Probe == ProbeSCTP {
+		f.notBuilt("health.probe", "an sctp probe")
 	}
 	if s.ClientAddress == Transparent {
 		f.notBuilt("clientAddress", "clientAddress transparent")

@@ -16,8 +16,7 @@ func TestNotBuilt(t *testing.T) {
 		change func(*Service)
 		want   string
 	}{
-		{"udp", func(s *Service) { s.Frontends[0].Proto = flow.UDP }, "frontends[0]: udp frontend"},
-		{"sctp", func(s *Service) { s.Frontends[1].Proto = flow.SCTP }, "frontends[1]: sctp frontend"},
+		{"sctp", func(s *Service) { s.Frontends[1].Proto = flow.SCTP }, "frontends[1]: an sctp frontend"},
 		{"a frontend's client address", func(s *Service) { s.Frontends[1].ClientAddress = Transparent }, "frontends[1].clientAddress: clientAddress transparent"},
 		{"multihomed backend", func(s *Service) { s.Backends[0].More = []netip.Addr{netip.MustParseAddr("10.9.0.1")} }, "backends[0].addresses: a backend with several addresses"},
 		{"steer", func(s *Service) { s.Mode = flow.ModeSteer }, "mode: mode steer"},

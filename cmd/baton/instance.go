@@ -13,6 +13,7 @@ import (
 
 	"github.com/baton-lb/baton/internal/admin"
 	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/health"
 	"github.com/baton-lb/baton/lb/pick"
 	"github.com/baton-lb/baton/lb/relay"
 	"github.com/baton-lb/baton/lb/relay/capture"
@@ -40,6 +41,7 @@ type instance struct {
 	guard     *guard // nil = none, and noGuard says why
 	noGuard   error
 	relay     *relay.Relay
+	health    *health.Checker
 	admin     *admin.Server
 	source    *file.Source
 	lifecycle admin.Lifecycle
@@ -134,6 +136,12 @@ func (in *instance) build(config *file.Config) (err error) {
 		return err
 	}
 	in.onClose(in.relay.Close)
+	in.health = health.New(health.Options{
+		Store: in.store, Failing: in.registry.Failing(), Log: in.log,
+		DialLocal: health.Local(config.Source.Addresses, 0, 0),
+	})
+	in.onClose(in.health.Close)
+	in.store.Register(store.Backends, "health", in.health)
 	in.store.Register(store.Cleanup, "affinity", in.picker)
 	in.admin, err = admin.New(admin.Options{
 		Socket: in.o.socket, HTTP: config.Admin.HTTP,

@@ -143,7 +143,7 @@ func (in *instance) eventually(what string, ok func() bool) {
 	in.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for !ok() {
 		select {
 		case <-tick.C:

@@ -57,8 +57,8 @@ var table = []row{
 	{path: "perf/proc"},
 	{path: "perf/topology", may: []string{"internal/flow", "internal/testnet"}},
 	{path: "perf/mode", may: []string{"perf/topology", "perf/proc", "internal/admin/client", "internal/flow", "internal/testnet"}},
-	{path: "perf/workload", may: []string{"perf/load", "perf/topology", "perf/proc", "internal/flow"}},
-	{path: "perf/report"},
+	{path: "perf/workload", may: []string{"perf/load", "perf/topology", "perf/proc", "perf/report", "internal/flow"}},
+	{path: "perf/report", may: []string{"perf/proc"}},
 	{path: "perf/suite", may: []string{"perf/...", "internal/flow"}, not: []string{"perf"}},
 }
 

@@ -169,11 +169,10 @@ func TestBadFile(t *testing.T) {
 		{"same name", web + "  - name: web\n    frontends: [\"tcp://10.96.0.11:80\"]\n", []string{
 			"DIR/baton.yaml:6: service web is defined already at line 3",
 		}},
-		{"udp", "services:\n  - name: dns\n    frontends: [\"udp://10.96.0.10:53\"]\n", []string{"DIR/baton.yaml:4: service dns: … udp … not built yet"}},
+		{"sctp", "services:\n  - name: dns\n    frontends: [\"sctp://10.96.0.10:53\"]\n", []string{"DIR/baton.yaml:4: service dns: … sctp … not built yet"}},
 		{"sctp", "services:\n  - name: m3\n    frontends: [\"sctp://10.96.0.10:80\"]\n", []string{"DIR/baton.yaml:4: service m3: … sctp … not built yet"}},
 		{"steer", web + "    mode: steer\n", []string{"DIR/baton.yaml:6: service web: mode: … steer … not built yet"}},
 		{"transparent", web + "    clientAddress: transparent\n", []string{"DIR/baton.yaml:6: service web: clientAddress: … transparent … not built yet"}},
-		{"health", web + "    health: {probe: http}\n", []string{"DIR/baton.yaml:6: service web: health … not built yet"}},
 		{"sklookup", "capture: sklookup\n" + web, []string{"DIR/baton.yaml:2: capture: sklookup … not built yet"}},
 		{"offload path", web + "    offload: {path: bpf}\n", []string{"DIR/baton.yaml:6: service web: offload … not built yet"}},
 	} {

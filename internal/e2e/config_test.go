@@ -131,21 +131,25 @@ func TestFailsAtRunTime(t *testing.T) {
 			t.Errorf("the failure is logged %d times:\n%s", n, b.log)
 		}
 		for _, fine := range []netip.AddrPort{w.vip, w.otherVIP()} {
-			if st := b.frontend(fine); st.Status != "ready" {
-				t.Errorf("%s is %+v", fine, st)
-			}
+			b.isReady(fine)
 		}
 		w.who(t)
 		c.works(t)
 		holder.Close()
 		eventually(t, "the frontend serves once it can", func() error { _, err := w.Client.AskName(taken); return err })
-		eventually(t, "the frontend is shown as ready", func() error {
-			if st := b.frontend(taken); st.Status != "ready" {
-				return fmt.Errorf("it is %+v", st)
-			}
-			return nil
-		})
+		b.isReady(taken)
 		c.ends(t)
+	})
+}
+
+// isReady waits until a frontend is shown as ready.
+func (b *baton) isReady(addr netip.AddrPort) {
+	b.t.Helper()
+	eventually(b.t, addr.String()+" is ready", func() error {
+		if st := b.frontend(addr); st.Status != "ready" {
+			return fmt.Errorf("it is %+v", st)
+		}
+		return nil
 	})
 }
 

@@ -133,6 +133,16 @@ func (e echoes) p99(t *testing.T, n int) time.Duration {
 	return took[n*99/100]
 }
 
+// unnoticed fails when the second p99 is so far from the first that no other load
+// of the machine explains it: whoever waits for another flow, or for the control
+// plane, waits for long.
+func unnoticed(t *testing.T, before, during time.Duration) {
+	t.Helper()
+	if during > 50*before && during > 25*time.Millisecond {
+		t.Errorf("the p99 was %v and is %v", before, during)
+	}
+}
+
 // best is the least of a few measurements, which other loads of the machine have
 // disturbed least.
 func best(measure func() time.Duration) time.Duration {
@@ -182,9 +192,7 @@ func TestSlowPeers(t *testing.T) {
 		eventually(t, "nothing moves any more", b.stands("s0", "s1"))
 		during := best(func() time.Duration { return e.p99(t, asks) })
 		t.Logf("p99 of %d: %v alone, %v beside %d slow peers (%.1f times)", asks, before, during, 2*slow, float64(during)/float64(before))
-		if during > 20*before {
-			t.Errorf("the p99 was %v and is %v beside slow peers", before, during)
-		}
+		unnoticed(t, before, during)
 		cpu, began := b.cpu(), time.Now()
 		time.Sleep(500 * time.Millisecond)
 		if busy := b.cpu() - cpu; busy > time.Since(began)/4 {
@@ -235,9 +243,7 @@ func TestReloadsBesideTraffic(t *testing.T) {
 	bothFamilies(t, 1, func(t *testing.T, w world) {
 		before, during, rounds := w.beside(t, 300, 0)
 		t.Logf("p99 %v alone, %v beside %d reloads of 300 services", before, during, rounds)
-		if during > 30*before {
-			t.Errorf("the p99 was %v and is %v beside reloads", before, during)
-		}
+		unnoticed(t, before, during)
 	})
 }
 
@@ -247,9 +253,7 @@ func TestSoakReloads(t *testing.T) {
 	bothFamilies(t, 1, func(t *testing.T, w world) {
 		before, during, rounds := w.beside(t, 10_000, time.Second)
 		t.Logf("p99 %v alone, %v beside %d reloads of 10,000 services, one a second", before, during, rounds)
-		if during > 30*before {
-			t.Errorf("the p99 was %v and is %v beside reloads", before, during)
-		}
+		unnoticed(t, before, during)
 	})
 }
 
@@ -281,17 +285,20 @@ func (w world) beside(t *testing.T, services int, every time.Duration) (before, 
 	}()
 	stop := sync.OnceValue(func() int { close(done); return <-stopped })
 	defer stop()
-	var all []time.Duration
-	for began := time.Now(); len(all) < 3 || time.Since(began) < 4*max(every, 500*time.Millisecond); {
-		all = append(all, e.p99(t, asks))
+	// Each measurement spans whole reloads.
+	for range 3 {
+		until := b.logged("configuration loaded") + 2
+		worst := time.Duration(0)
+		for b.logged("configuration loaded") < until {
+			worst = max(worst, e.p99(t, asks))
+		}
+		if during == 0 || worst < during {
+			during = worst
+		}
 	}
 	rounds = stop()
-	if rounds < 2 {
-		t.Errorf("only %d reloads", rounds)
-	}
 	if b.logged("level=ERROR") > 0 {
 		t.Errorf("a reload failed: %v", errors.New(b.log.String()))
 	}
-	slices.Sort(all)
-	return before, all[len(all)/2], rounds // the median: most of the time is beside a reload
+	return before, during, rounds
 }

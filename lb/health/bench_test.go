@@ -3,12 +3,14 @@ package health
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/baton-lb/baton/internal/testnet"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/store"
 )
@@ -118,4 +120,22 @@ func cpuTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkTCP is a whole probe over loopback, both ends of it.
+func BenchmarkTCP(b *testing.B) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := testnet.ServeListener(ln, testnet.Sink)
+	defer s.Close()
+	p := &prober{dial: dialContext}
+	t := target{newCheck(lb.DefaultHealth(lb.ProbeTCP)), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), s.Port)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := p.probe(b.Context(), t); got != passed {
+			b.Fatalf("%+v", got)
+		}
+	}
 }

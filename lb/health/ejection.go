@@ -20,13 +20,14 @@ const (
 
 // ejection is what connecting to a backend has said of it:
 //
-//	in -- fails, and ejectAfter in a row have --> out -- time is up, or a probe passes --> in
-//
-// Once it is back, one more failure without an answer before it is enough for
-// the next ejection.
+//	in -- fails, and ejectAfter in a row have --> out -- a probe passes --> in
+//	                                              out -- time is up --> on trial
+//	on trial -- answers, or does not fail for a while --> in
+//	on trial, or in without an answer since -- fails --> out
 type ejection struct {
 	alarm    alarm // its end, and then the end of the memory of it
 	now      bool
+	trial    bool // it ended because time was up
 	began    time.Duration
 	times    int    // in a row, without an answer between
 	answered uint32 // flow.Streak.Answered when it was looked at last
@@ -39,6 +40,7 @@ func (c *Checker) connectFailed(l *flow.Load) {
 	c.mu.Lock()
 	defer c.unlock()
 	if b := c.suspect(l, streak); b != nil && !b.ejected.now && b.ejected.earned(streak) {
+		b.load = l
 		c.eject(b, streak)
 	}
 }
@@ -97,7 +99,7 @@ func (c *Checker) eject(b *backend, streak flow.Streak) {
 	s.add(b, -1)
 	e.now, e.began = true, c.now()
 	s.add(b, 1)
-	e.reason = fmt.Sprintf("ejected for %s: %d connects in a row failed", d, streak.Failures)
+	e.reason = fmt.Sprintf("ejected for %s: failed %d times", d, streak.Failures)
 	c.counts.Ejections++
 	c.setAlarm(&e.alarm, e.began+d)
 	c.publish(b)
@@ -106,23 +108,27 @@ func (c *Checker) eject(b *backend, streak flow.Streak) {
 // ejectionDue ends an ejection, or the memory of one.
 func (c *Checker) ejectionDue(b *backend) {
 	if b.ejected.now {
-		c.endEjection(b)
+		c.endEjection(b, true)
 		return
 	}
 	b.ejected.times = 0
 	c.release(b)
 }
 
-// readmit ends an ejection because a probe passed that began during it.
+// readmit ends an ejection, or a trial, because a probe passed that began since.
 func (c *Checker) readmit(b *backend, began time.Duration) {
-	if b.ejected.now && began >= b.ejected.began {
-		c.endEjection(b)
+	switch {
+	case began < b.ejected.began:
+	case b.ejected.now:
+		c.endEjection(b, false)
+	default:
+		b.ramp.trialUntil = 0
 	}
 }
 
-func (c *Checker) endEjection(b *backend) {
+func (c *Checker) endEjection(b *backend, trial bool) {
 	b.service.add(b, -1)
-	b.ejected.now = false
+	b.ejected.now, b.ejected.trial = false, trial
 	b.service.add(b, 1)
 	c.setAlarm(&b.ejected.alarm, c.now()+ejectMemory)
 	c.publish(b)

@@ -110,14 +110,73 @@ func TestEjectionReason(t *testing.T) {
 		w.put(web(2), lb.HealthCheck{})
 		w.connect("web", 1, 5, flow.DialTimeout)
 		pass(soon)
-		want := store.Health{Unhealthy: true, Reason: "ejected for 1s: 5 connects in a row failed"}
+		want := store.Health{Unhealthy: true, Reason: "ejected for 1s: failed 5 times"}
 		if got := w.told("web", 1); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		pass(time.Second)
-		if got := w.told("web", 1); got != (store.Health{}) {
+		if got := w.told("web", 1); got != (store.Health{Ramp: trialPercent}) {
 			t.Errorf("afterwards %+v", got)
 		}
+	})
+}
+
+// What becomes of a backend once its ejection is over: it gets next to nothing
+// until it has answered, or a probe has, or none has failed for a while.
+func TestTrial(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		health lb.HealthCheck
+		failed bool   // once more, half a second after it is back
+		answer bool   // half a second after it is back
+		want   string // each half second after that
+	}{
+		{"it answers", lb.HealthCheck{}, false, true, "~+++++++++"},
+		{"nobody tries", lb.HealthCheck{}, false, false, "~~~~~+++++"},
+		{"it fails", lb.HealthCheck{}, true, false, "----~~~~~~"},
+		{"it answers, and ramps up", lb.HealthCheck{SlowStart: 3 * time.Second}, false, true, "~~~~~~~+++"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, Options{}, func(t *testing.T, w *world) {
+				w.put(web(2), c.health)
+				w.connect("web", 0, 5, flow.DialRefused)
+				pass(time.Second + 500*time.Millisecond)
+				if got := w.told("web", 0); got.Ramp != trialPercent {
+					t.Errorf("back: %+v", got)
+				}
+				switch {
+				case c.failed:
+					w.connect("web", 0, 1, flow.DialTimeout)
+				case c.answer:
+					w.connect("web", 0, 1, "")
+				}
+				got := ""
+				for range c.want {
+					pass(soon)
+					got += w.picture("web")[:1]
+					pass(500*time.Millisecond - soon)
+				}
+				if got != c.want {
+					t.Errorf("%s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A probe that passes ends a trial too.
+func TestProbeEndsTrial(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, w *world) {
+		w.answers(func(target) outcome { return unable })
+		w.put(web(2), every(2, 3))
+		w.connect("web", 0, 5, flow.DialRefused)
+		pass(time.Second + 10*time.Millisecond)
+		if got := w.told("web", 0); got.Ramp != trialPercent {
+			t.Errorf("back: %+v", got)
+		}
+		w.answers(func(target) outcome { return passed })
+		pass(2200 * time.Millisecond)
+		wantPicture(t, w, "web", "++", "a second after a probe")
 	})
 }
 
@@ -187,7 +246,7 @@ func TestEjectionBesideProbes(t *testing.T) {
 		w.connect("web", 1, 9, flow.DialRefused)
 		pass(soon)
 		wantPicture(t, w, "web", "+--", "the last one")
-		if got := w.told("web", 1).Reason; !strings.HasPrefix(got, "tcp probe") {
+		if got := w.told("web", 1).Reason; !strings.HasSuffix(got, "tcp probe") {
 			t.Errorf("reason %q", got)
 		}
 	})

@@ -200,7 +200,7 @@ func TestAllUnhealthyIsVisible(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		for _, line := range []string{
-			`level=WARN msg="backend is unhealthy" svc=web backend=10.1.0.2:80 reason="tcp probe of 10.1.0.2:80: refused"`,
+			`level=WARN msg="backend is unhealthy" svc=web backend=10.1.0.2:80 reason="refused: tcp probe"`,
 			`level=WARN msg="all backends are unhealthy: using them all" svc=web`,
 			`level=INFO msg="not all backends are unhealthy any more" svc=web`,
 			`level=INFO msg="backend is healthy again" svc=web backend=10.1.0.3:80`,
@@ -221,9 +221,9 @@ func TestLog(t *testing.T) {
 		w.put(web(2), every(1, 1))
 		pass(5 * time.Second)
 		for line, want := range map[string]int{
-			`level=WARN msg="backend is ejected" svc=web backend=10.1.0.1:80 reason="ejected for 1s: 5 connects in a row failed"`:       1,
-			`level=INFO msg="backend is tried again" svc=web backend=10.1.0.1:80`:                                                       1,
-			`level=WARN msg="backend cannot be probed" svc=web backend=10.1.0.2:80 err="tcp probe of 10.1.0.2:80: too many open files"`: 1,
+			`level=WARN msg="backend is ejected" svc=web backend=10.1.0.1:80 reason="ejected for 1s: failed 5 times"`:    1,
+			`level=INFO msg="backend is tried again" svc=web backend=10.1.0.1:80`:                                        1,
+			`level=WARN msg="backend cannot be probed" svc=web backend=10.1.0.2:80 err="too many open files: tcp probe"`: 1,
 		} {
 			if n := strings.Count(w.logged(), line); n != want {
 				t.Errorf("logged %d times, want %d: %s\n%s", n, want, line, w.logged())

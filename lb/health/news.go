@@ -52,7 +52,7 @@ func (c *Checker) unable(j job, out outcome) {
 	if p := &j.backend.probing; !p.unable {
 		p.unable = true
 		c.news.add(c.now(), slog.LevelWarn, "backend cannot be probed", "svc", j.backend.service.published.Name,
-			"backend", j.backend.address.String(), "err", out.reason(j))
+			"backend", j.backend.address.String(), "err", out.reason(j.check))
 	}
 }
 

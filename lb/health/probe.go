@@ -44,22 +44,25 @@ func (j job) target() target {
 	return target{j.check, a}
 }
 
-// reason is the outcome as users read it.
-func (o outcome) reason(j job) string {
-	t := j.target()
-	where := t.address.String()
-	if t.Probe == lb.ProbeHTTP {
-		where = "http://" + where + t.Path
-	}
+// reason is the outcome as users read it beside the address of the backend. What
+// matters comes first: tables cut the end.
+func (o outcome) reason(c *check) string {
 	what := o.detail
 	switch {
 	case what != "":
 	case o.result == flow.ProbeTimeout:
-		what = "no answer within " + t.Timeout.String()
+		what = "no answer within " + c.Timeout.String()
 	default:
 		what = string(o.result)
 	}
-	return fmt.Sprintf("%s probe of %s: %s", t.Probe, where, what)
+	how := what + ": " + string(c.Probe) + " probe"
+	if c.Probe == lb.ProbeHTTP {
+		how += " of " + c.Path
+	}
+	if c.Port != 0 {
+		how += fmt.Sprintf(" at port %d", c.Port)
+	}
+	return how
 }
 
 // prober asks over the network.

@@ -206,3 +206,24 @@ func TestProbeLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+func TestReason(t *testing.T) {
+	at := func(port uint16, path string) func(*lb.HealthCheck) {
+		return func(h *lb.HealthCheck) { h.Port, h.Path, h.Timeout = port, path, time.Second }
+	}
+	for _, c := range []struct {
+		o     outcome
+		check *check
+		want  string
+	}{
+		{outcome{flow.ProbeRefused, "connection refused"}, checkOf(lb.ProbeTCP), "connection refused: tcp probe"},
+		{outcome{flow.ProbeBadStatus, "status 503"}, checkOf(lb.ProbeHTTP, at(0, "/ok")), "status 503: http probe of /ok"},
+		{outcome{result: flow.ProbeTimeout}, checkOf(lb.ProbeHTTP, at(81, "/")), "no answer within 1s: http probe of / at port 81"},
+		{lacks("pong"), checkOf(lb.ProbeUDP, at(53, "/")), `the answer lacks "pong": udp probe at port 53`},
+		{refused, checkOf(lb.ProbeTCP), "refused: tcp probe"},
+	} {
+		if got := c.o.reason(c.check); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

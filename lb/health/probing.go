@@ -107,7 +107,7 @@ func (c *Checker) judge(j job, out outcome) {
 	if passed != p.down { // as it was
 		p.streak = 0
 		if p.down {
-			p.reason = out.reason(j)
+			p.reason = out.reason(j.check)
 			c.publish(j.backend)
 		}
 		return
@@ -121,7 +121,7 @@ func (c *Checker) judge(j job, out outcome) {
 	}
 	p.streak, p.down = 0, !passed
 	if p.down {
-		p.reason = out.reason(j)
+		p.reason = out.reason(j.check)
 	}
 	c.publish(j.backend)
 }

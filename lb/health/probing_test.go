@@ -64,14 +64,14 @@ func TestReasonFollowsTheProbe(t *testing.T) {
 		h.Port = 8080
 		w.put(web(2), h)
 		pass(time.Second)
-		want := store.Health{Unhealthy: true, Reason: "tcp probe of 10.1.0.1:8080: refused"}
+		want := store.Health{Unhealthy: true, Reason: "refused: tcp probe at port 8080"}
 		if got := w.told("web", 0); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		w.answers(func(target) outcome { return silent })
 		before := w.store.Snapshot().Revision
 		pass(3 * time.Second)
-		want.Reason = "tcp probe of 10.1.0.1:8080: no answer within 500ms"
+		want.Reason = "no answer within 500ms: tcp probe at port 8080"
 		if got := w.told("web", 0); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}

@@ -12,10 +12,16 @@ const (
 	rampStep = time.Second // from step to step, the same for all backends
 )
 
+// trialPercent is what a backend gets of its weight after an ejection until it has
+// answered: if it has vanished without a word, every connection that tries it
+// has to wait for a timeout.
+const trialPercent = 1
+
 // ramp is how far a backend is that comes back.
 type ramp struct {
-	began   time.Duration
-	percent uint8 // 0 = it is not ramping
+	began      time.Duration
+	percent    uint8         // 0 = it is not ramping
+	trialUntil time.Duration // till then it ramps only when it has answered; 0 = it is not on trial
 }
 
 // percentAt is how much of its weight a backend gets; 0 = all of it.
@@ -62,11 +68,17 @@ func (c *Checker) rampReturning(s *service, before *store.Service) {
 
 // beginRamp begins to ramp a backend up, if that makes a difference.
 func (c *Checker) beginRamp(b *backend) {
-	if b.service.slowStart <= 0 || len(b.service.published.Pool) < 2 {
+	s, trial := b.service, b.ejected.trial
+	if len(s.published.Pool) < 2 || s.slowStart <= 0 && !trial {
+		b.ejected.trial = false
 		return
 	}
 	now := c.now()
-	b.ramp = ramp{now, percentAt(0, b.service.slowStart)}
+	b.ramp = ramp{began: now, percent: percentAt(0, s.slowStart)}
+	if trial {
+		// By then whoever tries it has an answer, or has given up.
+		b.ramp.percent, b.ramp.trialUntil = trialPercent, now+s.published.Timeouts.Connect+rampStep
+	}
 	c.ramping[b] = struct{}{}
 	if !c.step.isSet() {
 		c.setAlarm(&c.step, now+rampStep)
@@ -74,7 +86,7 @@ func (c *Checker) beginRamp(b *backend) {
 }
 
 func (c *Checker) endRamp(b *backend) {
-	b.ramp = ramp{}
+	b.ramp, b.ejected.trial = ramp{}, false
 	delete(c.ramping, b)
 }
 
@@ -83,6 +95,12 @@ func (c *Checker) endRamp(b *backend) {
 func (c *Checker) stepRamps(*backend) {
 	now := c.now()
 	for b := range c.ramping {
+		if b.ejected.trial && now < b.ramp.trialUntil && b.load.Streak().Failures > 0 {
+			continue
+		}
+		if b.ejected.trial {
+			b.ejected.trial, b.ramp.began = false, now
+		}
 		if b.ramp.percent = percentAt(now-b.ramp.began, b.service.slowStart); b.ramp.percent == 0 {
 			c.endRamp(b)
 		}

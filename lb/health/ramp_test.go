@@ -113,22 +113,29 @@ func TestRampIsCutShort(t *testing.T) {
 		svc.Balance = lb.LeastConnections
 		w.put(svc, lb.HealthCheck{})
 		w.connect("web", 0, 5, flow.DialRefused)
+		pass(1100 * time.Millisecond)
+		w.connect("web", 0, 1, "")
 		pass(5 * time.Second)
 		if got := w.told("web", 0); got.Ramp < 40 || got.Ramp > 50 {
-			t.Errorf("4 s after it came back: %+v", got)
+			t.Errorf("4 s after it has answered: %+v", got)
 		}
-		w.connect("web", 0, 1, flow.DialRefused)
+		w.connect("web", 0, 5, flow.DialRefused)
 		pass(soon)
 		if got := w.told("web", 0); !got.Unhealthy || got.Ramp != 0 {
 			t.Errorf("ejected again: %+v", got)
 		}
-		pass(2 * time.Second)
-		if got := w.told("web", 0); got.Unhealthy || got.Ramp != 10 {
+		pass(time.Second)
+		if got := w.told("web", 0); got.Unhealthy || got.Ramp != trialPercent {
 			t.Errorf("back again: %+v", got)
+		}
+		w.connect("web", 0, 1, "")
+		pass(2 * time.Second)
+		if got := w.told("web", 0); got.Ramp < 10 || got.Ramp > 20 {
+			t.Errorf("it has answered: %+v", got)
 		}
 		// A reload that switches it off ends it with the next step.
 		w.put(svc, lb.HealthCheck{SlowStart: -1})
-		pass(time.Second)
+		pass(time.Second + soon)
 		if got := w.told("web", 0); got.Ramp != 0 {
 			t.Errorf("switched off: %+v", got)
 		}

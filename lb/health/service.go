@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/store"
 )
@@ -52,8 +53,9 @@ type service struct {
 type backend struct {
 	service   *service
 	address   netip.AddrPort
-	candidate bool // see service.candidates
-	gone      bool // it is not in service.backends any more
+	load      *flow.Load // set once a connection has failed
+	candidate bool       // see service.candidates
+	gone      bool       // it is not in service.backends any more
 
 	probing probing
 	ejected ejection

@@ -59,12 +59,12 @@ func (r *Relay) answerLocked(fe *store.Frontend) Answer {
 }
 
 // answerAllLocked tells the guard what answers now. Frontends that have failed
-// refuse; what the guard will not hear fails all that have not, so that they are
+// for want of a socket refuse; what the guard will not hear fails all that have not, so that they are
 // tried again.
 func (r *Relay) answerAllLocked(c store.Change, failures []store.Failure) []store.Failure {
 	answers := r.answersLocked(c)
 	for _, f := range failures {
-		if a := answers[f.Frontend]; a == AnswerOwn || a == AnswerShared {
+		if r.socketlessLocked(f.Frontend, answers[f.Frontend]) {
 			answers[f.Frontend] = AnswerRefuse
 		}
 	}
@@ -74,6 +74,17 @@ func (r *Relay) answerAllLocked(c store.Change, failures []store.Failure) []stor
 		return failRest(c, failures, err)
 	}
 	return failures
+}
+
+// socketlessLocked reports whether a frontend lacks the socket that is to answer.
+func (r *Relay) socketlessLocked(k lb.FrontendKey, a Answer) bool {
+	switch a {
+	case AnswerOwn:
+		return r.listeners.open[k] == nil && r.listeners.udp[k] == nil
+	case AnswerShared:
+		return r.guarding.shared[k.Address.Addr().Is4()] == nil
+	}
+	return false
 }
 
 // failRest is a failure of every frontend of the changed services that has not

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -48,6 +49,17 @@ func (b *budget) take(n int64) bool {
 	b.used.Add(-n)
 	return false
 }
+
+// errNoDescriptors is the failure of a frontend that would leave too few
+// descriptors for connections.
+var errNoDescriptors = errors.New("the listeners use up the descriptors that connections need: raise the limit (ulimit -n)")
+
+// holds reports whether connections have enough left beside n listeners.
+func (b *budget) holds(n int) bool { return int64(n) <= b.limit-b.limit/8 }
+
+// hold reserves n descriptors, also when connections have taken them all: a
+// listener then has one of those that are left to the rest of the process.
+func (b *budget) hold(n int64) { b.used.Add(n) }
 
 // put gives n descriptors back.
 func (b *budget) put(n int64) { b.used.Add(-n) }

@@ -73,6 +73,8 @@ type tcpFlow struct {
 	lingered time.Duration
 	pending  bool // an end came while stopped: endedBy and reason say which
 
+	successor flow.Path // what carries the flow after a handover
+
 	mu       sync.Mutex // guards the descriptors against counters taken elsewhere
 	gone     bool       // the descriptors are closed or given away
 	bytes    [2]atomic.Uint64
@@ -335,7 +337,14 @@ func (f *tcpFlow) closeLeg(l *leg) {
 	l.fd = -1
 }
 
-// End asks for a reset of both sides; it implements flow.Path.
+// End asks for a reset of both sides; it implements flow.Path. Whoever asks may
+// have looked the path up just before the flow was handed over.
 func (f *tcpFlow) End(by flow.By, why flow.Reason) {
-	f.w.loop.Post(func() { f.abort(by, why) })
+	f.w.loop.Post(func() {
+		if f.successor != nil {
+			f.successor.End(by, why)
+			return
+		}
+		f.abort(by, why)
+	})
 }

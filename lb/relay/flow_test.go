@@ -313,12 +313,15 @@ func TestBothWaysAtOnce(t *testing.T) {
 	const size = 8 << 20
 	sums := make(chan testnet.Sum, 1)
 	addr, _ := backend(t, func(c net.Conn) {
+		sent := make(chan struct{})
 		go func() {
 			_, _ = testnet.SendBulk(c, 2, size)
 			_ = c.(*net.TCPConn).CloseWrite()
+			close(sent)
 		}()
 		sum, _ := testnet.ReceiveBulk(c)
 		sums <- sum
+		<-sent
 	})
 	w.serve(service("web", vip, addr))
 	c := dial(t, vip)

@@ -29,7 +29,12 @@ func (f *tcpFlow) readHeader() {
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 		return
 	}
-	if err != nil || n == 0 {
+	if err != nil {
+		f.open()
+		f.abort(flow.ByClient, endReason(err))
+		return
+	}
+	if n == 0 {
 		f.badHeader()
 		return
 	}

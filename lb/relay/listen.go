@@ -112,11 +112,14 @@ func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKe
 		var err error
 		if own := r.listeners.open[key] != nil; !own && r.guarding.shares(key.Address.Addr()) {
 			err = r.ensureSharedLocked(key.Address.Addr().Is4())
-		} else if err = r.ensureListenerLocked(fe, host); err == nil {
-			r.listeners.note(fe.Service.Name, key)
+		} else {
+			err = r.ensureListenerLocked(fe, host)
 		}
 		if err != nil {
 			failures = append(failures, failure(fe, err))
+		}
+		if r.listeners.open[key] != nil { // though perhaps not as it should be
+			r.listeners.note(fe.Service.Name, key)
 		}
 	}
 	return append(failures, r.programUDPLocked(c, without, host)...)
@@ -176,6 +179,9 @@ func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, silent bool, host 
 	if err != nil {
 		return err
 	}
+	if !r.budget.holds(len(r.listeners.open) + 1) {
+		return errNoDescriptors
+	}
 	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode != capture.Bind})
 	if err != nil {
 		return err
@@ -186,6 +192,7 @@ func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, silent bool, host 
 		return fmt.Errorf("prepare the socket at %s: %w", key, err)
 	}
 	r.listeners.open[key] = l
+	r.budget.hold(1)
 	r.watchListener(l)
 	return nil
 }
@@ -219,6 +226,7 @@ func (r *Relay) closeListeners(closing []*listener) {
 	}
 	for _, l := range closing {
 		_ = l.sock.Close()
+		r.budget.put(1)
 	}
 }
 

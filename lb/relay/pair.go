@@ -89,6 +89,7 @@ func (f *tcpFlow) handedOff(name flow.PathName, path flow.Path) {
 	f.rec.Attach(name, path)
 	f.w.loop.Remove(f.front.fd)
 	f.w.loop.Remove(f.back.fd)
+	f.stopped, f.successor = false, path
 	f.detach()
 	f.leave()
 	if f.pending {

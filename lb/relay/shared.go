@@ -21,6 +21,9 @@ func (r *Relay) ensureSharedLocked(ipv4 bool) error {
 	if g.shared[ipv4] != nil {
 		return nil
 	}
+	if !r.budget.holds(len(r.listeners.open) + 1) {
+		return errNoDescriptors
+	}
 	at := netip.IPv6Loopback()
 	if ipv4 {
 		at = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -35,6 +38,7 @@ func (r *Relay) ensureSharedLocked(ipv4 bool) error {
 		return fmt.Errorf("prepare a shared socket: %w", err)
 	}
 	g.shared[ipv4] = l
+	r.budget.hold(1)
 	r.watchListener(l)
 	return nil
 }

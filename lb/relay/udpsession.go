@@ -114,7 +114,7 @@ func (s *udpSession) flushToBackend() {
 			return
 		}
 		if !s.sendFailed(err) {
-			_, n := w.udp.sender.Failed()
+			_, n, _ := w.udp.sender.Failed()
 			w.drop(udpDrop(err), n)
 			w.udp.sender.Skip()
 		}
@@ -127,15 +127,13 @@ func (s *udpSession) flushToBackend() {
 // sendFailed does what can be done about an error of sending to the backend, and
 // reports whether the message should be tried again.
 func (s *udpSession) sendFailed(err error) bool {
-	w := s.u.w
-	_, n := w.udp.sender.Failed()
+	_, n, _ := s.u.w.udp.sender.Failed()
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
 		return s.backendFailed(err)
 	case n > 1 && splittable(err):
 		s.alone = true
-		sent := w.udp.sender.Split(s.fd, func(err error) { w.drop(udpDrop(err), 1) })
-		s.count(toBackend, sent, len(s.header))
+		s.u.w.udp.sender.Split()
 		return true
 	}
 	return false
@@ -235,11 +233,11 @@ func (s *udpSession) flushToClient() {
 		if err == nil {
 			return
 		}
-		_, n := w.udp.sender.Failed()
+		_, n, _ := w.udp.sender.Failed()
 		switch {
 		case n > 1 && splittable(err):
 			s.back = true
-			s.count(toClient, w.udp.sender.Split(s.u.fd, func(err error) { w.drop(udpDrop(err), 1) }), 0)
+			w.udp.sender.Split()
 		case stale < datagram.BatchSize && udpDrop(err) == flow.DropUnreachable:
 			stale++ // reported once, and not sent: try again
 		default:

@@ -76,6 +76,9 @@ func (r *Report) writeWorkload(b *strings.Builder, w Workload, references []stri
 		return
 	}
 	first := w.Figures[0]
+	if first.Plain {
+		references = nil
+	}
 	fmt.Fprintf(b, "### %s\n\n%s\n\n| mode | %s |", w.Name, w.About, heading(first))
 	for _, ref := range references {
 		fmt.Fprintf(b, " ÷ %s |", ref)

@@ -42,6 +42,7 @@ type Figure struct {
 	Key   string `json:"key"`
 	Unit  string `json:"unit"`
 	Lower bool   `json:"lower,omitempty"` // lower is better
+	Plain bool   `json:"plain,omitempty"` // not compared: mostly 0
 }
 
 // Cell is one workload on one mode in one round.

@@ -32,8 +32,12 @@ func (o Oneway) Spec() Spec {
 		Name:    name,
 		About:   fmt.Sprintf("%d datagrams of %d bytes from one socket, %s, that nobody answers.", o.Datagrams, onewaySize, pace),
 		Service: topology.UDPSink,
-		Figures: []report.Figure{{Key: "lost", Unit: "datagrams", Lower: true}, {Key: "sent", Unit: "datagrams/s"}, {Key: "twice", Unit: "datagrams", Lower: true}},
-		Cost:    Cost{"s/100,000", 1},
+		Figures: []report.Figure{
+			{Key: "lost", Unit: "datagrams", Lower: true, Plain: true},
+			{Key: "twice", Unit: "datagrams", Lower: true, Plain: true},
+			{Key: "sent", Unit: "datagrams/s"},
+		},
+		Cost: Cost{"s/100,000", 1},
 	}
 }
 

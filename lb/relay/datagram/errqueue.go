@@ -1,6 +1,7 @@
 package datagram
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"unsafe"
 
@@ -9,8 +10,9 @@ import (
 
 // Failure is what the network said about a datagram that was sent.
 type Failure struct {
-	To  netip.AddrPort // where it was sent
-	Err unix.Errno     // ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, …
+	To    netip.AddrPort // where it was sent
+	Local netip.Addr     // from where, with SocketParams.PacketInfo, else the zero value
+	Err   unix.Errno     // ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, …
 }
 
 // ReadError takes one entry off the error queue of a socket with
@@ -27,17 +29,20 @@ func ReadError(fd int) (f Failure, ok bool) {
 		return Failure{}, false
 	}
 	f.To = name.AddrPort()
-	for b := control[:h.Controllen]; len(b) >= unix.SizeofCmsghdr; {
-		c := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
-		size := int(c.Len)
-		if size < unix.SizeofCmsghdr || size > len(b) {
-			break
-		}
-		recverr := c.Level == unix.SOL_IP && c.Type == unix.IP_RECVERR || c.Level == unix.SOL_IPV6 && c.Type == unix.IPV6_RECVERR
-		if recverr && size >= unix.CmsgLen(int(unsafe.Sizeof(unix.SockExtendedErr{}))) {
-			f.Err = unix.Errno((*unix.SockExtendedErr)(unsafe.Pointer(&b[unix.CmsgLen(0)])).Errno)
-		}
-		b = b[min(len(b), unix.CmsgSpace(size-unix.CmsgLen(0))):]
+	for c, rest, ok := cutControl(control[:h.Controllen]); ok; c, rest, ok = cutControl(rest) {
+		f.parseControl(&c)
 	}
 	return f, true
+}
+
+func (f *Failure) parseControl(c *control) {
+	const extended = int(unsafe.Sizeof(unix.SockExtendedErr{}))
+	switch {
+	case c.is(unix.SOL_IP, unix.IP_RECVERR, extended), c.is(unix.SOL_IPV6, unix.IPV6_RECVERR, extended):
+		f.Err = unix.Errno(binary.NativeEndian.Uint32(c.data)) // ee_errno
+	case c.is(unix.SOL_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo):
+		f.Local = netip.AddrFrom4([4]byte(c.data[8:])) // ipi_addr: where the ICMP message went
+	case c.is(unix.SOL_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo):
+		f.Local = netip.AddrFrom16([16]byte(c.data)).Unmap()
+	}
 }

@@ -29,6 +29,14 @@ func NewName(a netip.AddrPort) (n Name) {
 	return n
 }
 
+// Equal reports whether both are the same address, port and zone.
+func (n *Name) Equal(o *Name) bool {
+	if n.len == unix.SizeofSockaddrInet4 && o.len == n.len { // the kernel leaves the rest as it was
+		return *(*unix.RawSockaddrInet4)(unsafe.Pointer(&n.raw)) == *(*unix.RawSockaddrInet4)(unsafe.Pointer(&o.raw))
+	}
+	return *n == *o
+}
+
 // AddrPort parses the Name; IPv4-mapped addresses are unmapped.
 func (n *Name) AddrPort() netip.AddrPort {
 	if n.raw.Family == unix.AF_INET {

@@ -44,11 +44,12 @@ type Receiver struct {
 	control [BatchSize][controlSize]byte
 	buffers []byte
 	out     [BatchSize]Message
+	used    int // messages whose headers the kernel has written to
 }
 
 // NewReceiver makes a Receiver.
 func NewReceiver() *Receiver {
-	r := &Receiver{buffers: make([]byte, BatchSize*MaxSize)}
+	r := &Receiver{buffers: make([]byte, BatchSize*MaxSize), used: BatchSize}
 	for i := range r.msgs {
 		h := &r.msgs[i].Hdr
 		r.iovs[i].Base = &r.buffers[i*MaxSize]
@@ -64,7 +65,7 @@ func NewReceiver() *Receiver {
 // Receive takes what waits, at most BatchSize messages. Fewer than that means
 // that the socket was empty then. The error is an errno; EAGAIN when nothing waits.
 func (r *Receiver) Receive(fd int) ([]Message, error) {
-	for i := range r.msgs {
+	for i := range r.msgs[:r.used] {
 		h := &r.msgs[i].Hdr
 		h.Namelen = unix.SizeofSockaddrInet6
 		h.SetControllen(controlSize)
@@ -76,8 +77,10 @@ func (r *Receiver) Receive(fd int) ([]Message, error) {
 			continue
 		}
 		if errno != 0 {
+			r.used = 1 // the kernel may have begun with the first
 			return nil, errno
 		}
+		r.used = min(int(n)+1, BatchSize)
 		for i := range int(n) {
 			r.parse(i)
 		}
@@ -95,28 +98,22 @@ func (r *Receiver) parse(i int) {
 		Cut:  h.Flags&unix.MSG_TRUNC != 0,
 	}
 	r.names[i].len = h.Namelen
-	r.parseControl(r.control[i][:h.Controllen], m)
-	if m.Segment >= len(m.Data) {
-		m.Segment = 0
-	}
+	m.parseControl(r.control[i][:h.Controllen])
 }
 
-func (r *Receiver) parseControl(b []byte, m *Message) {
-	for len(b) >= unix.SizeofCmsghdr {
-		c := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
-		size := int(c.Len)
-		if size < unix.SizeofCmsghdr || size > len(b) {
-			return
-		}
-		data := b[unix.CmsgLen(0):size]
+// parseControl reads what came with a message. What it does not know it skips.
+func (m *Message) parseControl(b []byte) {
+	for c, rest, ok := cutControl(b); ok; c, rest, ok = cutControl(rest) {
 		switch {
-		case c.Level == unix.SOL_UDP && c.Type == unix.UDP_GRO && len(data) >= 4:
-			m.Segment = int(binary.NativeEndian.Uint32(data))
-		case c.Level == unix.SOL_IP && c.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
-			m.Local = netip.AddrFrom4([4]byte(data[4:8])) // ipi_spec_dst
-		case c.Level == unix.SOL_IPV6 && c.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
-			m.Local = netip.AddrFrom16([16]byte(data[:16])).Unmap()
+		case c.is(unix.SOL_UDP, unix.UDP_GRO, 4):
+			m.Segment = int(int32(binary.NativeEndian.Uint32(c.data)))
+		case c.is(unix.SOL_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo):
+			m.Local = netip.AddrFrom4([4]byte(c.data[4:])) // ipi_spec_dst
+		case c.is(unix.SOL_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo):
+			m.Local = netip.AddrFrom16([16]byte(c.data)).Unmap()
 		}
-		b = b[min(len(b), unix.CmsgSpace(size-unix.CmsgLen(0))):]
+	}
+	if m.Segment <= 0 || m.Segment >= len(m.Data) {
+		m.Segment = 0
 	}
 }

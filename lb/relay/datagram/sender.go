@@ -1,7 +1,6 @@
 package datagram
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"unsafe"
 
@@ -12,6 +11,8 @@ import (
 const (
 	maxSegments  = 64
 	maxSegmented = 65000
+
+	sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 )
 
 // Sender collects datagrams for one socket and sends them together. What it is
@@ -24,6 +25,7 @@ type Sender struct {
 	n       int // messages collected
 	iov     int // iovecs used
 	next    int // the first message not sent
+	written int // messages whose control data is written
 }
 
 // outgoing is what is known of a message that is being collected.
@@ -34,6 +36,7 @@ type outgoing struct {
 	count   int
 	bytes   int
 	closed  bool // a shorter datagram, or one with a header: nothing may follow
+	apart   bool // sent one by one: count is how many are left
 }
 
 // Datagram is what to send. Header, if any, goes before Data in one datagram.
@@ -84,7 +87,7 @@ func (s *Sender) Add(d Datagram) bool {
 // join appends d to the message before it, if the kernel can take them apart
 // again: equal lengths, only the last one shorter.
 func (s *Sender) join(d Datagram) bool {
-	if s.n == 0 || d.Alone || len(d.Header) > 0 || len(d.Data) == 0 {
+	if s.n == s.written || d.Alone || len(d.Header) > 0 || len(d.Data) == 0 {
 		return false
 	}
 	m := &s.meta[s.n-1]
@@ -117,49 +120,80 @@ func (s *Sender) Len() int { return s.n - s.next }
 // Sent is what one Flush has sent.
 type Sent struct{ Datagrams, Bytes int }
 
-// Flush sends what was collected. On an error, an errno, the first message is the one
-// that failed: Skip or Split it and go on, or Reset. Flush forgets what it has sent.
+// Flush sends what was collected. On an error, an errno, the first message that is
+// left is the one that failed: Flush again, Skip or Split it and go on, or Reset.
+// Flush forgets what it has sent.
 func (s *Sender) Flush(fd int) (sent Sent, err error) {
-	for i := s.next; i < s.n; i++ {
-		s.finish(i)
+	for ; s.written < s.n; s.written++ {
+		s.writeControl(s.written)
 	}
 	for s.next < s.n {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&s.msgs[s.next])), uintptr(s.n-s.next), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-		if errno == unix.EINTR {
-			continue
+		if s.meta[s.next].apart {
+			err = s.sendOne(fd, &sent)
+		} else {
+			err = s.sendAll(fd, &sent)
 		}
-		if errno != 0 {
-			return sent, errno
-		}
-		for range int(n) {
-			sent.Datagrams += s.meta[s.next].count
-			sent.Bytes += s.meta[s.next].bytes
-			s.next++
+		if err != nil {
+			return sent, err
 		}
 	}
 	s.Reset()
 	return sent, nil
 }
 
-// finish writes the control data of a message.
-func (s *Sender) finish(i int) {
+// sendAll sends messages until one fails.
+func (s *Sender) sendAll(fd int, sent *Sent) error {
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&s.msgs[s.next])), uintptr(s.n-s.next), sendFlags, 0, 0)
+	if errno != 0 {
+		return retryable(errno)
+	}
+	for range int(n) {
+		sent.Datagrams += s.meta[s.next].count
+		sent.Bytes += s.meta[s.next].bytes
+		s.next++
+	}
+	return nil
+}
+
+// sendOne sends the next datagram of a message that was split.
+func (s *Sender) sendOne(fd int, sent *Sent) error {
+	h, m := &s.msgs[s.next].Hdr, &s.meta[s.next]
+	n, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), sendFlags)
+	if errno != 0 {
+		return retryable(errno)
+	}
+	sent.Datagrams++
+	sent.Bytes += int(n)
+	s.step(h, m)
+	return nil
+}
+
+// step goes on to the next datagram of a message that was split.
+func (s *Sender) step(h *unix.Msghdr, m *outgoing) {
+	if m.count--; m.count == 0 {
+		s.next++
+		return
+	}
+	h.Iov = (*unix.Iovec)(unsafe.Add(unsafe.Pointer(h.Iov), unsafe.Sizeof(unix.Iovec{})))
+}
+
+// retryable is nil for a call that a signal has interrupted.
+func retryable(errno unix.Errno) error {
+	if errno == unix.EINTR {
+		return nil
+	}
+	return errno
+}
+
+// writeControl writes the control data of a message.
+func (s *Sender) writeControl(i int) {
 	m, h := &s.meta[i], &s.msgs[i].Hdr
 	b := s.control[i][:0]
-	if m.count > 1 {
-		b = appendControl(b, unix.SOL_UDP, unix.UDP_SEGMENT, binary.NativeEndian.AppendUint16(nil, uint16(m.segment)))
+	if m.count > 1 && !m.apart {
+		b = appendSegment(b, m.segment)
 	}
-	switch {
-	case !m.source.IsValid():
-	case m.source.Is4():
-		info := [unix.SizeofInet4Pktinfo]byte{}
-		a := m.source.As4()
-		copy(info[4:8], a[:])
-		b = appendControl(b, unix.SOL_IP, unix.IP_PKTINFO, info[:])
-	default:
-		info := [unix.SizeofInet6Pktinfo]byte{}
-		a := m.source.As16()
-		copy(info[:16], a[:])
-		b = appendControl(b, unix.SOL_IPV6, unix.IPV6_PKTINFO, info[:])
+	if m.source.IsValid() {
+		b = appendSource(b, m.source)
 	}
 	h.Control, h.Controllen = nil, 0
 	if len(b) > 0 {
@@ -168,51 +202,39 @@ func (s *Sender) finish(i int) {
 	}
 }
 
-func appendControl(b []byte, level, kind int32, data []byte) []byte {
-	start := len(b)
-	b = b[:start+unix.CmsgSpace(len(data))]
-	c := (*unix.Cmsghdr)(unsafe.Pointer(&b[start]))
-	c.Level, c.Type = level, kind
-	c.SetLen(unix.CmsgLen(len(data)))
-	clear(b[start+unix.CmsgLen(0):])
-	copy(b[start+unix.CmsgLen(0):], data)
-	return b
+// Failed describes the message at which Flush has stopped: where it goes, how many
+// datagrams it is, and the length of each but the last.
+func (s *Sender) Failed() (to *Name, datagrams, segment int) {
+	m := &s.meta[s.next]
+	if m.apart {
+		return m.to, 1, m.segment
+	}
+	return m.to, m.count, m.segment
 }
 
-// Failed describes the message at which Flush has stopped.
-func (s *Sender) Failed() (to *Name, datagrams int) {
-	return s.meta[s.next].to, s.meta[s.next].count
-}
-
-// Skip gives up on the message at which Flush has stopped.
+// Skip gives up on what Failed describes.
 func (s *Sender) Skip() {
-	s.next++
+	if m := &s.meta[s.next]; m.apart {
+		s.step(&s.msgs[s.next].Hdr, m)
+	} else {
+		s.next++
+	}
 	if s.next == s.n {
 		s.Reset()
 	}
 }
 
-// Split sends the datagrams of the message at which Flush has stopped one by
-// one: the way out does not take them together. Then the message is skipped.
-func (s *Sender) Split(fd int, each func(error)) (sent Sent) {
-	m, h := &s.meta[s.next], s.msgs[s.next].Hdr
-	iovs := unsafe.Slice(h.Iov, m.count)
-	h.Control, h.Controllen = nil, 0
-	for i := range iovs {
-		one := h
-		one.Iov = &iovs[i]
-		one.SetIovlen(1)
-		n, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&one)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		if errno != 0 {
-			each(errno)
-			continue
-		}
-		sent.Datagrams++
-		sent.Bytes += int(n)
+// Split has Flush send the message at which it has stopped one datagram after the
+// other: the way out does not take them together.
+func (s *Sender) Split() {
+	m, h := &s.meta[s.next], &s.msgs[s.next].Hdr
+	if m.count < 2 || m.apart {
+		return
 	}
-	s.Skip()
-	return sent
+	m.apart = true
+	h.SetIovlen(1)
+	s.writeControl(s.next)
 }
 
 // Reset forgets everything that was collected.
-func (s *Sender) Reset() { s.n, s.next, s.iov = 0, 0, 0 }
+func (s *Sender) Reset() { s.n, s.next, s.iov, s.written = 0, 0, 0, 0 }

@@ -16,6 +16,7 @@ type SocketParams struct {
 	ReuseAddr   bool
 	PacketInfo  bool // tell the local address of each datagram: for wildcard sockets
 	Errors      bool // queue ICMP errors (IP_RECVERR): see ReadError
+	Deaf        bool // throw away what comes, until Listen
 	ReceiveSize int  // bytes of receive queue; 0 = the kernel's default
 	SendSize    int
 }
@@ -43,12 +44,58 @@ func NewSocket(p SocketParams, like netip.Addr) (fd int, err error) {
 			return fd, fmt.Errorf("set option %d/%d of a UDP socket: %w", o.level, o.name, err)
 		}
 	}
+	if p.Deaf {
+		if err := deafen(fd); err != nil {
+			return fd, fmt.Errorf("deafen a UDP socket: %w", err)
+		}
+	}
 	if p.Local.IsValid() {
 		if err := unix.Bind(fd, Sockaddr(p.Local)); err != nil {
 			return fd, fmt.Errorf("bind a UDP socket to %s: %w", p.Local, err)
 		}
 	}
 	return fd, nil
+}
+
+// deafen attaches a filter that lets no byte through. To the sender that looks
+// like a loss, not like a closed port.
+func deafen(fd int) error {
+	none := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &none[0]})
+}
+
+// Listen ends the deafness of a socket.
+func Listen(fd int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
+		return fmt.Errorf("take the filter off a UDP socket: %w", err)
+	}
+	return nil
+}
+
+// LocalAddr is the address that a socket is bound to.
+func LocalAddr(fd int) (netip.AddrPort, error) {
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("read the address of a UDP socket: %w", err)
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)), nil
+	}
+	return netip.AddrPort{}, fmt.Errorf("read the address of a UDP socket: family %T", sa)
+}
+
+// Connect sets the only peer of a socket: what others send is not received. The
+// error is an errno; a lack of free ports is EADDRNOTAVAIL, which connect(2) calls
+// EAGAIN where it has to bind first.
+func Connect(fd int, to netip.AddrPort) error {
+	err := unix.Connect(fd, Sockaddr(to))
+	if err == unix.EAGAIN {
+		return unix.EADDRNOTAVAIL
+	}
+	return err
 }
 
 type option struct {

@@ -132,8 +132,7 @@ func TestOmitted(t *testing.T) {
 func TestNotBuilt(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
 		{one("mode: steer"), `4: service web: mode: mode steer is not built yet in this version`},
-		{one("health: {}"), `4: service web: health.probe: an active health check is not built yet in this version`},
-		{one("health:", "  probe: http"), `5: service web: health.probe: an active health check is not built yet in this version`},
+		{one("health:", "  probe: sctp"), `5: service web: health.probe: an sctp probe is not built yet in this version`},
 		{one("clientAddress: transparent"), `4: service web: clientAddress: clientAddress transparent is not built yet in this version`},
 		{one("offload:", "  mode: always"), `5: service web: offload.mode: offload mode always is not built yet in this version`},
 		{one("offload:", "  afterAge: 1s", "  path: bpf"), `6: service web: offload.path: offload path bpf is not built yet in this version`},

@@ -15,6 +15,7 @@
 //	abort.go     passing a reset on, after the bytes before it
 //	idle.go      ending what stands still
 //	listen.go    listeners follow the store's frontends
+//	vips.go      so do routes; leaving.go: not before the last connection
 //	removed.go   flows of backends that have gone
 //	offload.go   the seam to the kernel paths
 //

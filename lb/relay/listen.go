@@ -121,7 +121,7 @@ func wantedListeners(c store.Change) map[lb.FrontendKey]*store.Frontend {
 }
 
 // unwanted lists what is open for the changed services and not wanted by any of
-// them, and forgets whose the rest was: programListeners notes that anew.
+// them, and forgets whose the rest was: programListenersLocked notes that anew.
 func (l *listeners) unwanted(services []string, wanted map[lb.FrontendKey]*store.Frontend) []lb.FrontendKey {
 	var gone []lb.FrontendKey
 	for _, name := range services {

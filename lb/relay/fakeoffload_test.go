@@ -21,6 +21,7 @@ type fakeOffloader struct {
 
 	mu     sync.Mutex // guards what follows
 	leases []*fakeLease
+	calls  []string
 }
 
 func newFakeOffloader(locals ...netip.AddrPort) *fakeOffloader {

@@ -43,6 +43,7 @@ type Options struct {
 	Registry  *flow.Registry
 	Store     Store
 	Affinity  AffinityTable
+	Health    HealthChecker             // nil = nothing is probed
 	Metrics   *Metrics                  // nil = NewMetrics()
 	Readiness Readiness                 // nil = always ready
 	Doctor    func(context.Context) any // what /v1/doctor answers; nil = not there

@@ -117,6 +117,25 @@ func TestLeaseNext(t *testing.T) {
 	}
 }
 
+// A flow that ends while its backend is being dialled gives its lease back.
+func TestLeaseOfADialThatIsGivenUp(t *testing.T) {
+	o := newFakeOffloader()
+	w := newWorld(t, Options{Offloader: o})
+	s := service("web", vip, fullBacklog(t))
+	s.Timeouts.Connect = time.Hour
+	w.serve(s)
+	dial(t, vip)
+	rec := w.record(flow.Dialing)
+	testnet.Eventually(t, patience, "the dial is under way", func() error {
+		if len(o.all()) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	rec.End(flow.ByBaton, flow.ReasonAdminReset)
+	wantReleased(t, o.all()[0], flow.ReasonAdminReset)
+}
+
 // Why there is no lease stands in the record.
 func TestNoLease(t *testing.T) {
 	addr, _ := backend(t, testnet.Echo)

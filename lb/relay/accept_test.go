@@ -68,9 +68,9 @@ func TestStopServesWhatWaits(t *testing.T) {
 // Clients that connect while listeners come and go, backends change and the
 // relay stops are served or reset, and everything is counted down to zero.
 func TestChurn(t *testing.T) {
+	a, serverA := backend(t, testnet.Echo)
+	b, serverB := backend(t, testnet.Echo)
 	w := newWorld(t, Options{Loops: 3})
-	a, _ := backend(t, testnet.Echo)
-	b, _ := backend(t, testnet.Echo)
 	both, none := service("web", vip, a, b), service("web", vip)
 	one := service("web", vip, a)
 	one.OnBackendRemoved = lb.Reset
@@ -102,7 +102,9 @@ func TestChurn(t *testing.T) {
 	}
 	close(stop)
 	clients.Wait()
-	w.close()
+	serverA.Close()
+	serverB.Close()
+	w.leaks()
 }
 
 // Without descriptors to spare clients wait, at every listener, and are served

@@ -57,7 +57,7 @@ func TestDialParams(t *testing.T) {
 		"no keepalive": {DialParams{KeepAlive: KeepAlive{Off: true}}, []option{
 			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0},
 		}},
-		"mark":         {DialParams{KeepAlive: alive, Mark: 0x4242}, []option{{unix.SOL_SOCKET, unix.SO_MARK, 0x4242}}},
+		"mark": {DialParams{KeepAlive: alive, Mark: 0x4242}, []option{{unix.SOL_SOCKET, unix.SO_MARK, 0x4242}}},
 		"port": {DialParams{KeepAlive: alive, Local: netip.AddrPortFrom(netip.Addr{}, 61234)}, []option{
 			{unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 0},
 		}},

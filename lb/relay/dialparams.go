@@ -140,7 +140,7 @@ func setTCPOptions(fd int, k KeepAlive) error {
 
 // userTimeout is a time as TCP_USER_TIMEOUT takes it: 0 is none.
 func userTimeout(d time.Duration) int {
-	return int(min((d + time.Millisecond - 1).Milliseconds(), math.MaxInt32))
+	return int((min(d, math.MaxInt32*time.Millisecond) + time.Millisecond - 1) / time.Millisecond)
 }
 
 // seconds rounds up, within what the kernel takes (MAX_TCP_KEEPIDLE and

@@ -49,7 +49,7 @@ func TestDialParams(t *testing.T) {
 			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 1},
 			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 200},
 		}},
-		"longer than the kernel takes": {DialParams{KeepAlive: KeepAlive{Idle: 1000 * time.Hour, PeerLost: 1000 * time.Hour}}, []option{
+		"longer than the kernel takes": {DialParams{KeepAlive: KeepAlive{Idle: math.MaxInt64, PeerLost: math.MaxInt64}}, []option{
 			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 32767},
 			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 32767},
 			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, math.MaxInt32},

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/relay/capture"
@@ -147,7 +149,11 @@ func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, host *capture.Host
 	if !r.budget.holds(len(r.listeners.open) + 1) {
 		return errNoDescriptors
 	}
-	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode == capture.AnyIP})
+	shared, err := r.listeners.share(key)
+	if err != nil {
+		return err
+	}
+	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode == capture.AnyIP, ReusePort: shared})
 	if err != nil {
 		return err
 	}
@@ -162,6 +168,42 @@ func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, host *capture.Host
 		w.loop.Post(func() { w.addListener(l) })
 	}
 	return nil
+}
+
+// share lets a frontend at the wildcard address and others at addresses of their
+// own listen on one port, and reports whether there are such others. The kernel
+// gives a connection to the socket that is bound most exactly.
+func (l *listeners) share(key lb.FrontendKey) (shared bool, err error) {
+	addr := key.Address.Addr()
+	for _, other := range l.onPort(key) {
+		if other.addr.Addr().IsUnspecified() == addr.IsUnspecified() {
+			continue
+		}
+		shared = true
+		if err := unix.SetsockoptInt(other.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return false, fmt.Errorf("share port %d: %w", key.Address.Port(), err)
+		}
+	}
+	return shared, nil
+}
+
+// onPort lists the sockets that may be in the way of key: for an address of its
+// own that is the wildcard's only.
+func (l *listeners) onPort(key lb.FrontendKey) (found []*listener) {
+	addr := key.Address.Addr()
+	if !addr.IsUnspecified() {
+		wild := lb.FrontendKey{Proto: key.Proto, Address: netip.AddrPortFrom(unspecified(addr), key.Address.Port())}
+		if other := l.open[wild]; other != nil {
+			found = append(found, other)
+		}
+		return found
+	}
+	for _, other := range l.open {
+		if other.addr.Port() == key.Address.Port() && other.addr.Addr().Is4() == addr.Is4() {
+			found = append(found, other)
+		}
+	}
+	return found
 }
 
 // closeListenersLocked closes sockets once no loop watches them any more.

@@ -26,7 +26,7 @@ func TestQuick(t *testing.T) {
 	if err := o.run(t.Context()); err != nil {
 		t.Errorf("%v\n%s", err, said.String())
 	}
-	r, err := load(filepath.Join(out, "report.json"))
+	r, err := readReport(filepath.Join(out, "report.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

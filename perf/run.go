@@ -22,7 +22,7 @@ import (
 // run measures, or reads what was measured, and shows it.
 func (o *options) run(ctx context.Context) error {
 	if o.from != "" {
-		r, err := load(filepath.Join(o.from, "report.json"))
+		r, err := readReport(filepath.Join(o.from, "report.json"))
 		if err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func create(path string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
-func load(path string) (*report.Report, error) {
+func readReport(path string) (*report.Report, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the report: %w", err)

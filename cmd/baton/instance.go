@@ -145,7 +145,7 @@ func (in *instance) build(config *file.Config) (err error) {
 	in.store.Register(store.Cleanup, "affinity", in.picker)
 	in.admin, err = admin.New(admin.Options{
 		Socket: in.o.socket, HTTP: config.Admin.HTTP,
-		Registry: in.registry, Store: in.store, Affinity: in.picker, Metrics: metrics,
+		Registry: in.registry, Store: in.store, Affinity: in.picker, Health: in.health, Metrics: metrics,
 		Drops: drops, Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
 	})
 	if err != nil {

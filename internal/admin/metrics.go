@@ -65,6 +65,11 @@ func (m *Metrics) Register(c prometheus.Collector) error {
 }
 
 func (m *Metrics) collect(o *Options) error {
+	if o.Health != nil {
+		if err := m.Register(healthCollector{o.Health}); err != nil {
+			return err
+		}
+	}
 	return m.Register(&collector{registry: o.Registry, store: o.Store, affinity: o.Affinity, drops: o.Drops})
 }
 

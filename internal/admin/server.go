@@ -43,6 +43,7 @@ type Options struct {
 	Registry  *flow.Registry
 	Store     Store
 	Affinity  AffinityTable
+	Health    HealthChecker               // nil = nothing is probed
 	Metrics   *Metrics                    // nil = NewMetrics()
 	Drops     func() map[flow.Drop]uint64 // what others than the registry count; nil = nobody does
 	Readiness Readiness                   // nil = always ready

@@ -14,6 +14,7 @@ type Load struct {
 	flows    atomic.Int64
 	failures atomic.Uint64
 	streak   streak
+	timedOut atomic.Bool  // the last failure was a timeout
 	told     atomic.Bool  // it is in Registry.Failing, or was and has not been read
 	refs     atomic.Int32 // changed under loads.mu
 	key      loadKey

@@ -153,7 +153,7 @@ func (r *Record) DialFailed(why DialFailure) {
 	load, backend := r.load, r.backend
 	r.mu.Unlock()
 	if load != nil && !why.Local() {
-		r.registry.failed(load)
+		r.registry.failed(load, why)
 	}
 	r.registry.countDialFailure(r.service, backend, why)
 	r.emit(EventDialFailed, func(e *Event) { e.Backend, e.DialFailure = backend, why })

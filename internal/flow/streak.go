@@ -9,6 +9,7 @@ import (
 type Streak struct {
 	Failures uint32 // attempts to reach it that have failed since it last answered
 	Answered uint32 // how many such runs it has ended by an answer
+	TimedOut bool   // the last failure took its whole time
 }
 
 // streak is a Streak, Answered in the upper half. The data path adds to it
@@ -42,8 +43,11 @@ func (r *Registry) Failing() <-chan *Load { return r.failing }
 
 // failed counts a failure of l's backend, and tells whoever reads Failing. It
 // never waits.
-func (r *Registry) failed(l *Load) {
+func (r *Registry) failed(l *Load, why DialFailure) {
 	l.failures.Add(1)
+	if timedOut := why == DialTimeout; l.timedOut.Load() != timedOut {
+		l.timedOut.Store(timedOut)
+	}
 	l.streak.failed()
 	if l.told.Swap(true) {
 		return
@@ -59,8 +63,14 @@ func (r *Registry) failed(l *Load) {
 // by Registry.Failing.
 func (l *Load) Streak() Streak {
 	l.told.Store(false) // first: a failure from here on is told again
-	return l.streak.load()
+	s := l.streak.load()
+	s.TimedOut = l.timedOut.Load()
+	return s
 }
+
+// Answered ends the backend's run of failures: it has sent something on a flow that
+// was established long ago.
+func (l *Load) Answered() { l.streak.answered() }
 
 // Service is the name of the service that the Load belongs to.
 func (l *Load) Service() string { return l.key.service }

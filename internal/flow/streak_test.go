@@ -30,16 +30,16 @@ func TestStreak(t *testing.T) {
 		failure DialFailure
 		want    Streak
 	}{
-		{"", Streak{0, 0}},
-		{DialRefused, Streak{1, 0}},
-		{DialTimeout, Streak{2, 0}},
-		{DialNoPorts, Streak{2, 0}},
-		{DialNoResources, Streak{2, 0}},
-		{"", Streak{0, 1}},
-		{"", Streak{0, 1}},
-		{DialUnreachable, Streak{1, 1}},
-		{DialReset, Streak{2, 1}},
-		{"", Streak{0, 2}},
+		{"", Streak{0, 0, false}},
+		{DialRefused, Streak{1, 0, false}},
+		{DialTimeout, Streak{2, 0, true}},
+		{DialNoPorts, Streak{2, 0, true}},
+		{DialNoResources, Streak{2, 0, true}},
+		{"", Streak{0, 1, true}},
+		{"", Streak{0, 1, true}},
+		{DialUnreachable, Streak{1, 1, false}},
+		{DialReset, Streak{2, 1, false}},
+		{"", Streak{0, 2, false}},
 	} {
 		dial(t, r, l, c.failure)
 		if got := l.Streak(); got != c.want {
@@ -64,11 +64,11 @@ func TestStreakUDP(t *testing.T) {
 	}
 	open().DialFailed(DialRefused)
 	open().DialFailed(DialRefused)
-	if got := l.Streak(); got != (Streak{2, 0}) {
+	if got := l.Streak(); got != (Streak{2, 0, false}) {
 		t.Errorf("after two ICMP errors: %+v", got)
 	}
 	open().FirstByte(ByBackend)
-	if got := l.Streak(); got != (Streak{0, 1}) {
+	if got := l.Streak(); got != (Streak{0, 1, false}) {
 		t.Errorf("after an answer: %+v", got)
 	}
 }
@@ -145,7 +145,7 @@ func TestFailingAllocates(t *testing.T) {
 	r := NewRegistry(Options{})
 	l := r.Acquire("web", streakBackend)
 	if n := testing.AllocsPerRun(1000, func() {
-		r.failed(l)
+		r.failed(l, DialRefused)
 		l.streak.answered()
 		l.Streak()
 	}); n != 0 {
@@ -157,6 +157,6 @@ func BenchmarkFailed(b *testing.B) {
 	r := NewRegistry(Options{})
 	l := r.Acquire("web", streakBackend)
 	for b.Loop() {
-		r.failed(l)
+		r.failed(l, DialRefused)
 	}
 }

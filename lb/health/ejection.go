@@ -21,13 +21,14 @@ const (
 // ejection is what connecting to a backend has said of it:
 //
 //	in -- fails, and ejectAfter in a row have --> out -- a probe passes --> in
-//	                                              out -- time is up --> on trial
+//	                                              out -- time is up --> in, or on trial if connecting timed out
 //	on trial -- answers, or does not fail for a while --> in
 //	on trial, or in without an answer since -- fails --> out
 type ejection struct {
 	alarm    alarm // its end, and then the end of the memory of it
 	now      bool
-	trial    bool // it ended because time was up
+	timedOut bool // connecting took its whole time
+	trial    bool // it ended because time was up, and whether connecting works is costly to find out
 	began    time.Duration
 	times    int    // in a row, without an answer between
 	answered uint32 // flow.Streak.Answered when it was looked at last
@@ -97,7 +98,7 @@ func (c *Checker) eject(b *backend, streak flow.Streak) {
 		d = min(d, ejectFirst<<(e.times-1))
 	}
 	s.add(b, -1)
-	e.now, e.began = true, c.now()
+	e.now, e.began, e.timedOut = true, c.now(), streak.TimedOut
 	s.add(b, 1)
 	e.reason = fmt.Sprintf("ejected for %s: failed %d times", d, streak.Failures)
 	c.counts.Ejections++
@@ -108,7 +109,7 @@ func (c *Checker) eject(b *backend, streak flow.Streak) {
 // ejectionDue ends an ejection, or the memory of one.
 func (c *Checker) ejectionDue(b *backend) {
 	if b.ejected.now {
-		c.endEjection(b, true)
+		c.endEjection(b, b.ejected.timedOut)
 		return
 	}
 	b.ejected.times = 0

@@ -121,8 +121,22 @@ func TestEjectionReason(t *testing.T) {
 	})
 }
 
-// What becomes of a backend once its ejection is over: it gets next to nothing
-// until it has answered, or a probe has, or none has failed for a while.
+// One that refused at once costs nobody anything when it is tried again.
+func TestNoTrialAfterRefusal(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, w *world) {
+		w.put(web(2), lb.HealthCheck{})
+		w.connect("web", 0, 4, flow.DialTimeout)
+		w.connect("web", 0, 1, flow.DialRefused)
+		pass(soon)
+		wantPicture(t, w, "web", "-+", "ejected")
+		pass(time.Second)
+		wantPicture(t, w, "web", "++", "back")
+	})
+}
+
+// What becomes of a backend once its ejection is over, when connecting to it timed
+// out: it gets next to nothing until it has answered, or a probe has, or none has
+// failed for a while.
 func TestTrial(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -139,7 +153,7 @@ func TestTrial(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, Options{}, func(t *testing.T, w *world) {
 				w.put(web(2), c.health)
-				w.connect("web", 0, 5, flow.DialRefused)
+				w.connect("web", 0, 5, flow.DialTimeout)
 				pass(time.Second + 500*time.Millisecond)
 				if got := w.told("web", 0); got.Ramp != trialPercent {
 					t.Errorf("back: %+v", got)
@@ -169,7 +183,7 @@ func TestProbeEndsTrial(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, w *world) {
 		w.answers(func(target) outcome { return unable })
 		w.put(web(2), every(2, 3))
-		w.connect("web", 0, 5, flow.DialRefused)
+		w.connect("web", 0, 5, flow.DialTimeout)
 		pass(time.Second + 10*time.Millisecond)
 		if got := w.told("web", 0); got.Ramp != trialPercent {
 			t.Errorf("back: %+v", got)

@@ -126,7 +126,7 @@ func TestSlowProbe(t *testing.T) {
 // nor later.
 func TestManyAreSpread(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, w *world) {
-		const n = 5000
+		const n = 2000
 		start := time.Now()
 		w.put(web(n), every(2, 3))
 		pass(20 * time.Second)

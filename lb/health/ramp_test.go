@@ -78,7 +78,7 @@ func TestSlowStart(t *testing.T) {
 func TestRampsStepTogether(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, w *world) {
 		w.answers(func(target) outcome { return refused })
-		for i := range 20 {
+		for i := range 10 {
 			svc := named(fmt.Sprint("svc-", i), byte(i+1), 50)
 			svc.Balance = lb.LeastConnections
 			w.put(svc, every(1, 1))
@@ -86,13 +86,13 @@ func TestRampsStepTogether(t *testing.T) {
 		pass(2 * time.Second)
 		w.answers(func(target) outcome { return passed })
 		pass(1500 * time.Millisecond)
-		if st := w.Stats(); st.Ramping != 1000 {
+		if st := w.Stats(); st.Ramping != 500 {
 			t.Errorf("%+v", st)
 		}
 		before := w.store.Snapshot().Revision
 		pass(5 * time.Second)
 		if n := w.store.Snapshot().Revision - before; n > 20 { // the store may begin before it has heard of all
-			t.Errorf("%d snapshots in 5 s of ramping 1000 backends", n)
+			t.Errorf("%d snapshots in 5 s of ramping 500 backends", n)
 		}
 		pass(7 * time.Second)
 		if st := w.Stats(); st.Ramping != 0 {
@@ -112,14 +112,14 @@ func TestRampIsCutShort(t *testing.T) {
 		svc := web(3)
 		svc.Balance = lb.LeastConnections
 		w.put(svc, lb.HealthCheck{})
-		w.connect("web", 0, 5, flow.DialRefused)
+		w.connect("web", 0, 5, flow.DialTimeout)
 		pass(1100 * time.Millisecond)
 		w.connect("web", 0, 1, "")
 		pass(5 * time.Second)
 		if got := w.told("web", 0); got.Ramp < 40 || got.Ramp > 50 {
 			t.Errorf("4 s after it has answered: %+v", got)
 		}
-		w.connect("web", 0, 5, flow.DialRefused)
+		w.connect("web", 0, 5, flow.DialTimeout)
 		pass(soon)
 		if got := w.told("web", 0); !got.Unhealthy || got.Ramp != 0 {
 			t.Errorf("ejected again: %+v", got)

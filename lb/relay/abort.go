@@ -15,7 +15,7 @@ import (
 // Waiting for the last acknowledgement.
 const (
 	firstLinger = time.Millisecond
-	maxLinger   = 64 * time.Millisecond
+	maxLinger   = time.Second // a peer may be stuck, and there may be thousands
 )
 
 // breaks notes that a leg has failed, and begins to pass that on.
@@ -62,6 +62,10 @@ func (f *tcpFlow) linger() {
 	if in.Done() {
 		unsent = unacknowledged(other.fd)
 	}
+	if unsent < f.unsent {
+		f.changed, f.lingered = f.w.loop.Nano(), 0 // it takes something
+	}
+	f.unsent = unsent
 	if unsent == 0 || time.Duration(f.w.loop.Nano()-f.changed) >= f.fe.Service.Timeouts.HalfClosed {
 		f.abort(f.endedBy, f.reason)
 		return

@@ -40,11 +40,12 @@ func proxied(c store.Change) (all []*store.Frontend) {
 
 func (r *Relay) answerLocked(fe *store.Frontend) Answer {
 	_, protected := r.guarding.protected[fe.Address.Addr()]
+	udp := r.listeners.udp[fe.FrontendKey]
 	usable := fe.Scheduler.Usable() > 0
 	switch {
 	case fe.Proto != flow.TCP && fe.Proto != flow.UDP, fe.Address.Addr().IsUnspecified():
 		return AnswerNone
-	case !usable && r.listeners.udp[fe.FrontendKey] != nil:
+	case !usable && udp != nil && udp.sessions.Load() > 0:
 		return AnswerOwn // for the sessions that are left: see udpRetired
 	case !usable && fe.WhenNone == lb.Drop:
 		return AnswerSilent
@@ -115,8 +116,8 @@ func (r *Relay) refuseAllLocked(proto flow.Proto) {
 	}
 }
 
-// udpRetired is told by a loop that a frontend without usable backends has given
-// up a socket because its last session has ended.
+// udpRetired is told by a loop that the last session has ended at a frontend
+// without usable backends.
 func (r *Relay) udpRetired(k lb.FrontendKey) {
 	if r.guarding.guard == nil {
 		return
@@ -125,13 +126,8 @@ func (r *Relay) udpRetired(k lb.FrontendKey) {
 	r.running.Go(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		l := r.listeners.udp[k]
-		if r.closing || l == nil || !l.closed() {
-			return
-		}
-		delete(r.listeners.udp, k)
 		fe, ok := r.store.Snapshot().Frontend(k)
-		if !ok || fe.FrontendKey != k || fe.Scheduler.Usable() > 0 {
+		if r.closing || !ok || fe.FrontendKey != k || fe.Scheduler.Usable() > 0 {
 			return // the next round sees to it
 		}
 		if err := r.guarding.tell(map[lb.FrontendKey]Answer{k: r.answerLocked(fe)}); err != nil {

@@ -11,9 +11,15 @@ import (
 
 // budget is how many descriptors the data path may use, so that the admin
 // socket, files and listeners still get theirs when clients take all they can.
+//
+// UDP sessions may have three quarters of it, one service half, and an eighth is
+// theirs whatever connections there are, once one has begun: neither kind can take
+// everything from the other.
 type budget struct {
 	limit int64
 	used  atomic.Int64
+	udp   atomic.Int64 // of used: UDP sessions
+	asked atomic.Bool  // there has been a UDP session
 }
 
 // reservedDescriptors are left to the rest of the process.
@@ -41,9 +47,9 @@ func newBudget(limit int) (b *budget, pipes int, err error) {
 	return &budget{limit: int64(free - 2*pipes)}, pipes, nil
 }
 
-// take reserves n descriptors if they are to be had.
+// take reserves n descriptors for a connection if they are to be had.
 func (b *budget) take(n int64) bool {
-	if b.used.Add(n) <= b.limit {
+	if b.used.Add(n) <= b.limit-b.keptForUDP() {
 		return true
 	}
 	b.used.Add(-n)
@@ -64,5 +70,39 @@ func (b *budget) hold(n int64) { b.used.Add(n) }
 // put gives n descriptors back.
 func (b *budget) put(n int64) { b.used.Add(-n) }
 
-// room is how many could be taken.
-func (b *budget) room() int { return int(max(0, b.limit-b.used.Load())) }
+// room is how many could be taken for connections.
+func (b *budget) room() int { return int(max(0, b.limit-b.keptForUDP()-b.used.Load())) }
+
+func (b *budget) keptForUDP() int64 {
+	if !b.asked.Load() {
+		return 0
+	}
+	return max(0, b.limit/8-b.udp.Load())
+}
+
+// udpLimit is how many sessions one service may have.
+func (b *budget) udpLimit() int64 { return b.limit / 2 }
+
+// takeUDP reserves the descriptor of a UDP session if it is to be had.
+func (b *budget) takeUDP() bool {
+	if !b.asked.Load() {
+		b.asked.Store(true)
+	}
+	b.forceUDP()
+	if b.udp.Load() <= b.limit*3/4 && b.used.Load() <= b.limit {
+		return true
+	}
+	b.putUDP()
+	return false
+}
+
+// forceUDP takes one for a session in whose place another one is ending.
+func (b *budget) forceUDP() {
+	b.used.Add(1)
+	b.udp.Add(1)
+}
+
+func (b *budget) putUDP() {
+	b.used.Add(-1)
+	b.udp.Add(-1)
+}

@@ -93,7 +93,7 @@ func (f *tcpFlow) dial(b *sched.Backend) bool {
 	f.toBackend.Dst, f.toClient.Src = fd, fd
 	f.toBackend.Writable, f.toClient.Readable = false, false
 	f.toClient.Ended = false
-	f.back.broken = false
+	f.back.broken, f.back.pauses = false, false
 	f.dialStart = f.w.loop.Nano()
 	f.w.loop.Arm(&f.timer, f.fe.Service.Timeouts.Connect)
 	if err := f.w.loop.Add(fd, &f.back); err != nil {

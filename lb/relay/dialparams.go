@@ -125,7 +125,7 @@ func setTCPOptions(fd int, k KeepAlive) error {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(k.Idle)},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(k.interval())},
 		// With this set the number of questions does not count (tcp_keepalive_timer).
-		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(min(k.PeerLost.Milliseconds(), math.MaxInt32))},
+		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout(k.PeerLost)},
 	}
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
@@ -136,6 +136,11 @@ func setTCPOptions(fd int, k KeepAlive) error {
 		return fmt.Errorf("make close a reset: %w", err)
 	}
 	return nil
+}
+
+// userTimeout is a time as TCP_USER_TIMEOUT takes it: 0 is none.
+func userTimeout(d time.Duration) int {
+	return int((min(d, math.MaxInt32*time.Millisecond) + time.Millisecond - 1) / time.Millisecond)
 }
 
 // seconds rounds up, within what the kernel takes (MAX_TCP_KEEPIDLE and

@@ -49,13 +49,15 @@ func TestDialParams(t *testing.T) {
 			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 1},
 			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 200},
 		}},
-		"longer than the kernel takes": {DialParams{KeepAlive: KeepAlive{Idle: 1000 * time.Hour, PeerLost: 1000 * time.Hour}}, []option{
+		"longer than the kernel takes": {DialParams{KeepAlive: KeepAlive{Idle: math.MaxInt64, PeerLost: math.MaxInt64}}, []option{
 			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 32767},
 			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 32767},
 			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, math.MaxInt32},
 		}},
-		"no keepalive": {DialParams{KeepAlive: KeepAlive{Off: true}}, []option{{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}}},
-		"mark":         {DialParams{KeepAlive: alive, Mark: 0x4242}, []option{{unix.SOL_SOCKET, unix.SO_MARK, 0x4242}}},
+		"no keepalive": {DialParams{KeepAlive: KeepAlive{Off: true}}, []option{
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0},
+		}},
+		"mark": {DialParams{KeepAlive: alive, Mark: 0x4242}, []option{{unix.SOL_SOCKET, unix.SO_MARK, 0x4242}}},
 		"port": {DialParams{KeepAlive: alive, Local: netip.AddrPortFrom(netip.Addr{}, 61234)}, []option{
 			{unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 0},
 		}},

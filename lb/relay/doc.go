@@ -14,7 +14,9 @@
 //	flow.go      one connection pair, its timers and its end
 //	abort.go     passing a reset on, after the bytes before it
 //	idle.go      ending what stands still
+//	pause.go     telling a peer that pauses from one that is lost
 //	listen.go    listeners follow the store's frontends
+//	vips.go      so do routes; leaving.go: not before the last connection
 //	removed.go   flows of backends that have gone
 //	offload.go   the seam to the kernel paths
 //

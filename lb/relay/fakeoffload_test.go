@@ -21,7 +21,6 @@ type fakeOffloader struct {
 
 	mu     sync.Mutex // guards what follows
 	leases []*fakeLease
-	calls  []string
 }
 
 func newFakeOffloader(locals ...netip.AddrPort) *fakeOffloader {

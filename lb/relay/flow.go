@@ -71,6 +71,7 @@ type tcpFlow struct {
 	endedBy  flow.By
 	reason   flow.Reason
 	lingered time.Duration
+	unsent   int  // bytes that the whole leg had not acknowledged at the last look
 	pending  bool // an end came while stopped: endedBy and reason say which
 
 	successor flow.Path // what carries the flow after a handover
@@ -94,6 +95,7 @@ type leg struct {
 	fd     int // -1 = none
 	by     flow.By
 	broken bool // the loop has reported an error, and nobody has asked which
+	pauses bool // its peer takes nothing, and the kernel does not mind: see checkPeer
 }
 
 var (

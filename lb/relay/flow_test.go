@@ -96,6 +96,28 @@ func TestPausedClient(t *testing.T) {
 	w.ended(c.LocalAddr())
 }
 
+// A client that pauses in the middle of its answer, for longer than a lost peer
+// is waited for, is not lost: it acknowledges, and only has no room.
+func TestPausedClientIsNotLost(t *testing.T) {
+	const answer = 8 << 20
+	w := newWorld(t, Options{})
+	addr, _ := backend(t, func(c net.Conn) { _, _ = testnet.SendBulk(c, 1, answer) })
+	s := service("web", vip, addr)
+	s.Timeouts.KeepAlive, s.Timeouts.PeerLost = time.Second, time.Second
+	w.serve(s)
+	c := dial(t, vip)
+	control(t, c, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 64<<10) })
+	w.record(flow.Established)
+	time.Sleep(3500 * time.Millisecond)
+	sum, err := testnet.ReceiveBulk(c)
+	if err != nil || sum != testnet.StreamSum(1, answer) {
+		t.Errorf("the client got %v, %v", sum, err)
+	}
+	c.Close()
+	v := w.ended(c.LocalAddr())
+	wantEnd(t, v, flow.ByBackend, flow.ReasonClosed)
+}
+
 // Timers: each state of a flow has its own.
 func TestIdleTimeouts(t *testing.T) {
 	for name, tt := range map[string]struct {

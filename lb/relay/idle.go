@@ -14,20 +14,34 @@ func (f *tcpFlow) idleLimit() (time.Duration, flow.Reason) {
 	return f.fe.Service.Timeouts.Idle, flow.ReasonIdle
 }
 
+// armIdle sets the timer to when the flow has stood still for too long, if no
+// byte moves until then.
 func (f *tcpFlow) armIdle() {
 	limit, _ := f.idleLimit()
-	f.w.loop.Arm(&f.timer, limit-time.Duration(f.w.loop.Nano()-f.changed))
+	f.armWithin(limit - time.Duration(f.w.loop.Nano()-f.changed))
+}
+
+// armWithin sets the timer, to sooner if the peers are to be looked at before.
+func (f *tcpFlow) armWithin(d time.Duration) {
+	f.w.loop.Arm(&f.timer, min(d, max(minPeerCheck, f.fe.Service.Timeouts.PeerLost/2)))
 }
 
 // checkIdle ends the flow if it has stood still for too long.
 func (f *tcpFlow) checkIdle() {
+	if f.stopped {
+		f.armWithin(f.fe.Service.Timeouts.Idle)
+		return
+	}
+	if f.checkPeer(&f.front) || f.checkPeer(&f.back) {
+		return
+	}
 	limit, reason := f.idleLimit()
 	idle := time.Duration(f.w.loop.Nano() - f.changed)
 	switch {
 	case idle < limit:
 		f.armIdle()
-	case f.stopped || reason == flow.ReasonHalfClosedIdle && f.delivering() && idle < f.fe.Service.Timeouts.Idle:
-		f.w.loop.Arm(&f.timer, limit)
+	case reason == flow.ReasonHalfClosedIdle && f.delivering() && idle < f.fe.Service.Timeouts.Idle:
+		f.armWithin(limit)
 	default:
 		f.abort(flow.ByBaton, reason)
 	}

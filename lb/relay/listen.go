@@ -156,7 +156,7 @@ func (r *Relay) swallows(fe *store.Frontend) bool {
 }
 
 // unwanted lists what is open for the changed services and not wanted by any of
-// them, and forgets whose the rest was: programListeners notes that anew.
+// them, and forgets whose the rest was: programListenersLocked notes that anew.
 func (l *listeners) unwanted(services []string, wanted map[lb.FrontendKey]*store.Frontend) []lb.FrontendKey {
 	var gone []lb.FrontendKey
 	for _, name := range services {
@@ -182,7 +182,11 @@ func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, silent bool, host 
 	if !r.budget.holds(len(r.listeners.open) + 1) {
 		return errNoDescriptors
 	}
-	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode != capture.Bind})
+	shared, err := r.listeners.share(key)
+	if err != nil {
+		return err
+	}
+	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode != capture.Bind, ReusePort: shared})
 	if err != nil {
 		return err
 	}
@@ -201,6 +205,42 @@ func (r *Relay) watchListener(l *listener) {
 	for _, w := range r.workers {
 		w.loop.Post(func() { w.addListener(l) })
 	}
+}
+
+// share lets a frontend at the wildcard address and others at addresses of their
+// own listen on one port, and reports whether there are such others. The kernel
+// gives a connection to the socket that is bound most exactly.
+func (l *listeners) share(key lb.FrontendKey) (shared bool, err error) {
+	addr := key.Address.Addr()
+	for _, other := range l.onPort(key) {
+		if other.addr.Addr().IsUnspecified() == addr.IsUnspecified() {
+			continue
+		}
+		shared = true
+		if err := unix.SetsockoptInt(other.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return false, fmt.Errorf("share port %d: %w", key.Address.Port(), err)
+		}
+	}
+	return shared, nil
+}
+
+// onPort lists the sockets that may be in the way of key: for an address of its
+// own that is the wildcard's only.
+func (l *listeners) onPort(key lb.FrontendKey) (found []*listener) {
+	addr := key.Address.Addr()
+	if !addr.IsUnspecified() {
+		wild := lb.FrontendKey{Proto: key.Proto, Address: netip.AddrPortFrom(unspecified(addr), key.Address.Port())}
+		if other := l.open[wild]; other != nil {
+			found = append(found, other)
+		}
+		return found
+	}
+	for _, other := range l.open {
+		if other.addr.Port() == key.Address.Port() && other.addr.Addr().Is4() == addr.Is4() {
+			found = append(found, other)
+		}
+	}
+	return found
 }
 
 // closeListenersLocked closes sockets once no loop watches them any more.

@@ -78,7 +78,7 @@ type Relay struct {
 	limits     limitTable
 	udpLimits  limitTable
 	saved      savedSessions
-	udpChanges atomic.Uint64 // how many UDP sessions have come and gone
+	udpChanges atomic.Uint64 // how often UDP sessions have come, moved or gone
 
 	mu        sync.Mutex // guards what follows
 	guarding  guarding
@@ -107,8 +107,10 @@ func New(o Options) (_ *Relay, err error) {
 	r.listeners.init(t)
 	r.vips.init(t, o.StateDir)
 	r.drains.init(r.endDrained)
-	if err := r.saved.load(o.StateDir, time.Now()); err != nil {
+	if n, err := r.saved.load(o.StateDir); err != nil {
 		o.Log.Warn("clients of UDP services may get other backends than before", "err", err)
+	} else if n > 0 {
+		r.udpChanges.Add(1) // the file is to say when those were alive
 	}
 	var pipes int
 	if r.budget, pipes, err = newBudget(o.Descriptors); err != nil {

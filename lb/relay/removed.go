@@ -110,13 +110,7 @@ func (r *Relay) programCleanup(_ context.Context, c store.Change) []store.Failur
 		r.compare(name, c, reset)
 	}
 	r.endFlows(reset)
-	for _, w := range r.workers {
-		_ = w.loop.Call(func() {
-			for _, name := range c.Services {
-				w.udp.reconcile(name)
-			}
-		})
-	}
+	r.followUDP(c.Services)
 	known := func(name string) bool { _, ok := c.To.Service(name); return ok }
 	r.limits.forget(c.Services, known)
 	r.udpLimits.forget(c.Services, known)

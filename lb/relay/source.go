@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -62,6 +63,13 @@ func newSources(p SourceParams) (*sources, error) {
 		}
 	}
 	return s, nil
+}
+
+// has reports whether a local address may be used towards a backend.
+func (s *sources) has(local netip.AddrPort, to netip.Addr) bool {
+	addrs := s.addresses(to)
+	_, port := slices.BinarySearch(s.ports, local.Port())
+	return port && local.Addr().Is4() == to.Is4() && (len(addrs) == 0 || slices.Contains(addrs, local.Addr()))
 }
 
 // tries is how many local addresses can be tried towards a backend.

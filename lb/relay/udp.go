@@ -14,25 +14,20 @@ import (
 	"github.com/baton-lb/baton/lb/store"
 )
 
-// udpSocketSize is the receive and send queue that is asked for each frontend:
-// a burst waits there while the loop is busy.
-const udpSocketSize = 4 << 20
-
-// udpRounds is how many batches one frontend may have in one round of its loop.
+// udpRounds is how many batches one socket may have in one round of its loop.
 const udpRounds = 4
 
 // udpSocket is a frontend's socket on one worker's loop. With several workers
 // they share the port (SO_REUSEPORT): the kernel gives all datagrams of one client
 // to the same socket, so that a session has one owner.
 type udpSocket struct {
-	w      *worker
-	fd     int
-	key    lb.FrontendKey
-	queued bool
-	closed bool
-
-	sessions int  // that answer through it
-	retiring bool // no new sessions; it closes when the last one has ended
+	w        *worker
+	l        *udpListener
+	key      lb.FrontendKey
+	fd       int
+	queued   bool
+	closed   bool
+	sessions map[udpKey]*udpSession // that answer through it
 }
 
 var (
@@ -49,21 +44,20 @@ func (u *udpSocket) Ready(ev poll.Events) {
 	if ev&poll.Err != 0 {
 		u.readErrors()
 	}
-	if ev&(poll.In|poll.Err) != 0 {
-		u.receive()
-	}
+	u.receive()
 }
 
 // Run goes on after other sockets have had their turn.
 func (u *udpSocket) Run() {
 	u.queued = false
-	if !u.closed {
-		u.receive()
-	}
+	u.receive()
 }
 
 func (u *udpSocket) receive() {
 	for range udpRounds {
+		if u.closed { // with the last session, once it is retired
+			return
+		}
 		msgs, err := u.w.udp.receiver.Receive(u.fd)
 		if errors.Is(err, unix.EAGAIN) {
 			return
@@ -77,6 +71,10 @@ func (u *udpSocket) receive() {
 			return
 		}
 	}
+	u.runSoon()
+}
+
+func (u *udpSocket) runSoon() {
 	if !u.queued {
 		u.queued = true
 		u.w.loop.Soon(u)
@@ -85,43 +83,49 @@ func (u *udpSocket) receive() {
 
 // deliver hands each datagram to the session of its client.
 func (u *udpSocket) deliver(msgs []datagram.Message) {
-	fe, known := u.w.r.store.Snapshot().Frontend(u.key)
+	snapshot := u.w.r.store.Snapshot()
+	local := u.key.Address
+	fe, known := snapshot.Frontend(u.key)
+	var last *udpSession
 	for i := range msgs {
 		m := &msgs[i]
-		local := u.key.Address
 		if u.wildcard() {
-			local = netip.AddrPortFrom(m.Local, local.Port())
-			fe, known = u.w.r.store.Snapshot().Frontend(lb.FrontendKey{Proto: flow.UDP, Address: local})
+			local = netip.AddrPortFrom(m.Local, u.key.Address.Port())
+			fe, known = snapshot.Frontend(lb.FrontendKey{Proto: flow.UDP, Address: local})
 		}
 		if !known {
 			u.w.drop(flow.DropNoFrontend, m.Count())
 			continue
 		}
-		u.deliverOne(fe, m, local)
+		last = u.deliverOne(fe, m, local, last)
 	}
 	u.w.udp.flush()
 }
 
-func (u *udpSocket) deliverOne(fe *store.Frontend, m *datagram.Message, local netip.AddrPort) {
+// deliverOne returns the session, for the next message: it often has the same
+// sender.
+func (u *udpSocket) deliverOne(fe *store.Frontend, m *datagram.Message, local netip.AddrPort, last *udpSession) *udpSession {
+	if last != nil && !last.closed && last.fe == fe && last.local == local && m.From.Equal(&last.name) {
+		eachDatagram(m, last.toBackend)
+		return last
+	}
 	client := m.From.AddrPort()
 	if contains(fe.Service.AcceptProxy, client.Addr()) {
 		eachDatagram(m, func(b []byte) { u.deliverProxied(fe, m, local, b) })
-		return
+		return nil
 	}
-	s := u.w.udp.sessions[udpKey{wire: flow.NewKey(flow.UDP, client, local)}]
-	if s == nil {
-		if s = u.open(fe, udpClient{peer: client, client: client, local: local, asked: local}, m); s == nil {
-			return
-		}
+	s := u.session(fe, udpClient{peer: client, client: client, local: local, asked: local}, m.From, m.Count())
+	if s != nil {
+		eachDatagram(m, s.toBackend)
 	}
-	eachDatagram(m, s.toBackend)
+	return s
 }
 
 // deliverProxied is deliverOne for a datagram with a PROXY header before it. A
 // bad one costs that datagram only.
 func (u *udpSocket) deliverProxied(fe *store.Frontend, m *datagram.Message, local netip.AddrPort, b []byte) {
 	h, n, err := proxyproto.Parse(b)
-	if err != nil || h.Version != proxyproto.V2 {
+	if err != nil || h.Version != proxyproto.V2 || !h.Local && h.Transport != proxyproto.Datagram {
 		u.w.drop(flow.DropProxyHeader, 1)
 		return
 	}
@@ -130,13 +134,22 @@ func (u *udpSocket) deliverProxied(fe *store.Frontend, m *datagram.Message, loca
 	if !h.Local {
 		c.client, c.asked = h.Source, h.Destination
 	}
-	s := u.w.udp.sessions[c.key()]
-	if s == nil {
-		if s = u.open(fe, c, m); s == nil {
-			return
-		}
+	if s := u.session(fe, c, m.From, 1); s != nil {
+		s.toBackend(b[n:])
 	}
-	s.toBackend(b[n:])
+}
+
+// session finds the session of a client, or begins one. It returns nil, with n
+// datagrams counted as dropped, when the client gets none.
+func (u *udpSocket) session(fe *store.Frontend, c udpClient, from *datagram.Name, n int) *udpSession {
+	s := u.sessions[c.key()]
+	if s != nil && s.fe != fe {
+		s.follow(fe)
+	}
+	if s == nil || s.closed {
+		return u.open(fe, c, from, n)
+	}
+	return s
 }
 
 // eachDatagram takes a message apart.
@@ -153,9 +166,13 @@ func eachDatagram(m *datagram.Message, f func([]byte)) {
 }
 
 // readErrors takes what the network says about answers that were sent: a client
-// whose port is closed now has no use for its session.
+// whose port is closed now has no use for its session. What a proxy's closed port
+// means for the clients behind it is not known.
 func (u *udpSocket) readErrors() {
-	for range datagram.BatchSize {
+	for range udpRounds * datagram.BatchSize {
+		if u.closed {
+			return
+		}
 		f, ok := datagram.ReadError(u.fd)
 		if !ok {
 			return
@@ -163,10 +180,16 @@ func (u *udpSocket) readErrors() {
 		if !errors.Is(f.Err, unix.ECONNREFUSED) {
 			continue
 		}
-		if s := u.w.udp.sessions[udpKey{wire: flow.NewKey(flow.UDP, f.To, u.key.Address)}]; s != nil {
+		local := u.key.Address
+		if u.wildcard() {
+			local = netip.AddrPortFrom(f.Local, local.Port())
+		}
+		c := udpClient{peer: f.To, local: local}
+		if s := u.sessions[c.key()]; s != nil {
 			s.close(flow.ByClient, flow.ReasonNetworkError)
 		}
 	}
+	u.runSoon()
 }
 
 // drop counts datagrams that go nowhere.

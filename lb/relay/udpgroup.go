@@ -1,11 +1,9 @@
 package relay
 
 import (
-	"sync/atomic"
+	"container/heap"
 
-	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/relay/datagram"
-	"github.com/baton-lb/baton/lb/store"
 )
 
 // udpList is a list of sessions, the one that stood still longest first.
@@ -35,12 +33,22 @@ func (l *udpList) remove(s *udpSession) {
 	s.list, s.prev, s.next = nil, nil, nil
 }
 
-// udpGroup is the sessions of one service on one worker. Those with one datagram
-// from the client stand apart: they go first when room is needed.
+func (l *udpList) appendTo(all []*udpSession) []*udpSession {
+	for s := l.first; s != nil; s = s.next {
+		all = append(all, s)
+	}
+	return all
+}
+
+// udpGroup is the sessions of one service on one worker; there is none without
+// sessions. Those with one datagram from the client stand apart: they go first
+// when room is needed.
 type udpGroup struct {
+	service       string
+	limits        *limits // of all workers
 	n             int
 	oneShot, used udpList
-	total         *atomic.Int64 // of all workers
+	index         int // in groupsBySize
 }
 
 // touch makes s the youngest of its list, which is another one from the client's
@@ -59,7 +67,7 @@ func (g *udpGroup) touch(s *udpSession) {
 	want.push(s)
 }
 
-// oldest is the session to give up first, nil when there is none.
+// oldest is the session to give up first.
 func (g *udpGroup) oldest() *udpSession {
 	if g.oneShot.first != nil {
 		return g.oneShot.first
@@ -67,22 +75,62 @@ func (g *udpGroup) oldest() *udpSession {
 	return g.used.first
 }
 
-// udpWorker is what the UDP sessions of one worker share.
-type udpWorker struct {
-	w        *worker
+// groupsBySize is a heap, the largest group first; it implements heap.Interface.
+type groupsBySize []*udpGroup
+
+func (h groupsBySize) Len() int           { return len(h) }
+func (h groupsBySize) Less(i, j int) bool { return h[i].n > h[j].n }
+
+func (h groupsBySize) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *groupsBySize) Push(x any) {
+	g := x.(*udpGroup)
+	g.index = len(*h)
+	*h = append(*h, g)
+}
+
+func (h *groupsBySize) Pop() any {
+	old := *h
+	g := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return g
+}
+
+// first is the largest group, nil when there is none.
+func (h groupsBySize) first() *udpGroup {
+	if len(h) == 0 {
+		return nil
+	}
+	return h[0]
+}
+
+// transfer is what datagrams are moved with.
+type transfer struct {
 	receiver *datagram.Receiver
 	sender   *datagram.Sender
-	current  *udpSession // whose datagrams the sender has
-	sockets  map[*udpSocket]struct{}
-	sessions map[udpKey]*udpSession
-	groups   map[string]*udpGroup
+}
+
+func newTransfer() *transfer {
+	return &transfer{receiver: datagram.NewReceiver(), sender: new(datagram.Sender)}
+}
+
+// udpWorker is what the UDP sessions of one worker share.
+type udpWorker struct {
+	w         *worker
+	*transfer             // nil until there is a frontend
+	spare     *transfer   // nil until it is needed, see udpSession.drain
+	current   *udpSession // whose datagrams the sender has
+	sockets   map[*udpListener]*udpSocket
+	groups    map[string]*udpGroup
+	bySize    groupsBySize
 }
 
 func newUDPWorker(w *worker) udpWorker {
-	return udpWorker{
-		w: w, sockets: make(map[*udpSocket]struct{}),
-		sessions: make(map[udpKey]*udpSession), groups: make(map[string]*udpGroup),
-	}
+	return udpWorker{w: w, sockets: make(map[*udpListener]*udpSocket), groups: make(map[string]*udpGroup)}
 }
 
 // collectFor makes s the session that the sender works for.
@@ -97,89 +145,36 @@ func (u *udpWorker) collectFor(s *udpSession) {
 func (u *udpWorker) flush() {
 	if s := u.current; s != nil {
 		u.current = nil
-		if !s.closed {
-			s.flushToBackend()
-		}
-		u.sender.Reset()
+		s.flushToBackend()
 	}
-}
-
-func (u *udpWorker) group(service string) *udpGroup {
-	g := u.groups[service]
-	if g == nil {
-		g = &udpGroup{total: &u.w.r.udpLimits.of(service).sessions}
-		u.groups[service] = g
-	}
-	return g
 }
 
 // admit lists a session.
-func (u *udpWorker) admit(s *udpSession) {
-	u.sessions[s.key()] = s
-	s.group = u.group(s.fe.Service.Name)
-	s.group.n++
-	s.group.total.Add(1)
-	s.group.touch(s)
-	s.u.sessions++
-	u.w.r.udpChanges.Add(1)
+func (u *udpWorker) admit(s *udpSession, lim *limits) {
+	g := u.groups[s.fe.Service.Name]
+	if g == nil {
+		g = &udpGroup{service: s.fe.Service.Name, limits: lim}
+		u.groups[g.service] = g
+		heap.Push(&u.bySize, g)
+	}
+	g.n++
+	heap.Fix(&u.bySize, g.index)
+	s.group = g
+	g.touch(s)
+	s.u.add(s)
+	u.w.loop.Load().Add(1)
 }
 
 // forget unlists a session.
 func (u *udpWorker) forget(s *udpSession) {
-	if u.current == s {
-		u.current = nil
-		u.sender.Reset()
-	}
-	delete(u.sessions, s.key())
+	g := s.group
 	s.list.remove(s)
-	s.u.sessions--
+	if g.n--; g.n > 0 {
+		heap.Fix(&u.bySize, g.index)
+	} else {
+		heap.Remove(&u.bySize, g.index)
+		delete(u.groups, g.service)
+	}
+	delete(s.u.sessions, s.key())
 	u.w.r.udpChanges.Add(1)
-	s.group.n--
-	s.group.total.Add(-1)
-	if s.group.n == 0 {
-		delete(u.groups, s.fe.Service.Name)
-	}
-}
-
-// room makes room for one more session of a service, at the cost of its own
-// oldest one, so that a flood on one service is not felt by the others.
-func (u *udpWorker) room(fe *store.Frontend) (flow.Drop, bool) {
-	r := u.w.r
-	g := u.group(fe.Service.Name)
-	limit := int64(fe.Service.Limits.UDPSessions)
-	if limit == 0 {
-		limit = r.budget.limit / 2
-	}
-	if g.total.Load() >= limit && !u.evict(g) {
-		return flow.DropLimit, false
-	}
-	if r.budget.take(1) {
-		return "", true
-	}
-	if u.evict(u.largest()) && r.budget.take(1) {
-		return "", true
-	}
-	return flow.DropNoDescriptors, false
-}
-
-func (u *udpWorker) evict(g *udpGroup) bool {
-	if g == nil {
-		return false
-	}
-	s := g.oldest()
-	if s == nil {
-		return false
-	}
-	s.close(flow.ByBaton, flow.ReasonEvicted)
-	return true
-}
-
-// largest is the group with the most sessions.
-func (u *udpWorker) largest() (most *udpGroup) {
-	for _, g := range u.groups {
-		if most == nil || g.n > most.n {
-			most = g
-		}
-	}
-	return most
 }

@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -12,91 +14,64 @@ import (
 	"github.com/baton-lb/baton/lb/store"
 )
 
-// udpListener is a UDP frontend's sockets, one for each worker. A nil entry has
-// closed; only the control plane changes the slice.
+// Queues that are asked for at each frontend's socket, in bytes. A burst waits
+// there while the loop is busy: the kernel grants twice as much, and counts some
+// 800 bytes for a small datagram.
+const (
+	udpReceiveSize = 32 << 20
+	udpSendSize    = 4 << 20
+)
+
+// udpListener is a UDP frontend's sockets, one for each worker.
+//
+//	open -- no usable backend --> retiring -- the last session has ended --> closed
+//	          ^                       |                                        |
+//	          +-------------------- a usable backend --------------------------+
+//
+// While it retires, sessions to draining backends go on, and nobody gets a new
+// one. Its sockets close together: the kernel spreads clients over those that are
+// open, and must not spread them anew.
 type udpListener struct {
-	key   lb.FrontendKey
-	socks []*udpSocket
-}
+	key      lb.FrontendKey
+	retiring atomic.Bool  // or closed; the control plane writes it
+	sessions atomic.Int64 // that answer through its sockets
 
-// listenUDPLocked opens the sockets of a frontend that are not open, and takes
-// back a retirement.
-func (r *Relay) listenUDPLocked(key lb.FrontendKey, host *capture.Host) error {
-	mode, err := r.listeners.taking.decide(key.Address.Addr(), host)
-	if err != nil {
-		return err
-	}
-	l := r.listeners.udp[key]
-	if l == nil {
-		l = &udpListener{key: key, socks: make([]*udpSocket, len(r.workers))}
-	}
-	for i, w := range r.workers {
-		if s := l.socks[i]; s != nil && w.unretire(s) {
-			continue
-		}
-		fd, err := datagram.NewSocket(datagram.SocketParams{
-			Local: key.Address, Freebind: mode != capture.Bind, ReusePort: len(r.workers) > 1,
-			PacketInfo: key.Address.Addr().IsUnspecified(), Errors: true,
-			ReceiveSize: udpSocketSize, SendSize: udpSocketSize,
-		}, key.Address.Addr())
-		if err != nil {
-			r.closeUDPLocked(l, flow.ReasonLocalResources)
-			return capture.Explain(err, "udp", key.Address)
-		}
-		l.socks[i] = &udpSocket{w: w, fd: fd, key: key}
-	}
-	r.listeners.udp[key] = l
-	for i, w := range r.workers {
-		w.loop.Post(func() { w.udp.addSocket(l.socks[i]) })
-	}
-	return nil
-}
-
-// unretire takes a socket back into full service. It reports false when the
-// socket has closed.
-func (w *worker) unretire(s *udpSocket) (open bool) {
-	_ = w.loop.Call(func() {
-		if !s.closed {
-			s.retiring, open = false, true
-		}
-	})
-	return open
-}
-
-// retireUDPLocked closes the sockets of a frontend without usable backends, so
-// that the kernel refuses its clients. Those that still answer for sessions to
-// draining backends close with the last of them.
-func (r *Relay) retireUDPLocked(l *udpListener) {
-	open := false
-	for i, w := range r.workers {
-		s := l.socks[i]
-		if s == nil {
-			continue
-		}
-		_ = w.loop.Call(func() {
-			s.retiring = true
-			s.sessionEnded()
-			open = open || !s.closed
-		})
-	}
-	if !open {
-		delete(r.listeners.udp, l.key)
-	}
-}
-
-// closeUDPLocked closes the sockets of a frontend, with their sessions.
-func (r *Relay) closeUDPLocked(l *udpListener, why flow.Reason) {
-	for i, w := range r.workers {
-		if s := l.socks[i]; s != nil {
-			_ = w.loop.Call(func() { w.udp.removeSocket(s, why) })
-		}
-	}
-	delete(r.listeners.udp, l.key)
+	socks []*udpSocket // guarded by Relay.mu; nil = closed
 }
 
 // programUDPLocked makes the UDP sockets of the changed services those of the
 // snapshot, but for frontends without their address.
-func (r *Relay) programUDPLocked(c store.Change, without map[lb.FrontendKey]struct{}, host func() (*capture.Host, error)) (failures []store.Failure) {
+func (r *Relay) programUDPLocked(c store.Change, without map[lb.FrontendKey]struct{}, host func() (*capture.Host, error)) []store.Failure {
+	wanted := wantedUDP(c)
+	r.closeUDPLocked(r.listeners.unwantedUDP(c.Services, wanted), flow.ReasonServiceRemoved)
+	var retire, open []*udpListener
+	owners := make(map[*udpListener]*store.Frontend)
+	for key, fe := range wanted {
+		r.listeners.udpOf[fe.Service.Name] = append(r.listeners.udpOf[fe.Service.Name], key)
+		if _, ok := without[key]; ok {
+			continue
+		}
+		l, serves := r.listeners.udp[key], fe.Scheduler.Usable() > 0 || r.swallows(fe)
+		switch {
+		case serves && (l == nil || l.retiring.Load()):
+			if l == nil {
+				l = &udpListener{key: key, socks: make([]*udpSocket, len(r.workers))}
+			}
+			open, owners[l] = append(open, l), fe
+		case !serves && l != nil:
+			retire = append(retire, l)
+		}
+	}
+	r.retireUDPLocked(retire)
+	var failures []store.Failure
+	for l, err := range r.openUDPLocked(open, host) {
+		failures = append(failures, failure(owners[l], err))
+	}
+	return failures
+}
+
+// wantedUDP lists the UDP frontends of the changed services.
+func wantedUDP(c store.Change) map[lb.FrontendKey]*store.Frontend {
 	wanted := make(map[lb.FrontendKey]*store.Frontend)
 	for _, name := range c.Services {
 		s, ok := c.To.Service(name)
@@ -109,145 +84,200 @@ func (r *Relay) programUDPLocked(c store.Change, without map[lb.FrontendKey]stru
 			}
 		}
 	}
-	for _, name := range c.Services {
-		for _, key := range r.listeners.udpOf[name] {
-			if l := r.listeners.udp[key]; l != nil && wanted[key] == nil {
-				r.closeUDPLocked(l, flow.ReasonServiceRemoved)
-			}
-		}
-		delete(r.listeners.udpOf, name)
-	}
-	for key, fe := range wanted {
-		r.listeners.udpOf[fe.Service.Name] = append(r.listeners.udpOf[fe.Service.Name], key)
-		if _, ok := without[key]; ok {
-			continue
-		}
-		if err := r.programUDPFrontendLocked(fe, host); err != nil {
-			failures = append(failures, failure(fe, err))
-		}
-	}
-	return failures
+	return wanted
 }
 
-func (r *Relay) programUDPFrontendLocked(fe *store.Frontend, host func() (*capture.Host, error)) error {
-	l := r.listeners.udp[fe.FrontendKey]
-	if fe.Scheduler.Usable() == 0 && !r.swallows(fe) {
-		if l != nil {
-			r.retireUDPLocked(l)
+// unwantedUDP lists what the changed services had and none of them has, and forgets
+// whose the rest was.
+func (l *listeners) unwantedUDP(services []string, wanted map[lb.FrontendKey]*store.Frontend) (gone []*udpListener) {
+	for _, name := range services {
+		for _, key := range l.udpOf[name] {
+			if open := l.udp[key]; open != nil && wanted[key] == nil {
+				gone = append(gone, open)
+			}
 		}
+		delete(l.udpOf, name)
+	}
+	return gone
+}
+
+// openUDPLocked opens the sockets that listeners lack, and takes back retirements.
+// One that fails is closed.
+func (r *Relay) openUDPLocked(all []*udpListener, host func() (*capture.Host, error)) map[*udpListener]error {
+	if len(all) == 0 {
 		return nil
 	}
-	if l != nil && !l.retired() {
-		return nil
+	failed := make(map[*udpListener]error)
+	r.unretireUDPLocked(all)
+	for _, l := range all {
+		r.listeners.udp[l.key] = l
+		if err := r.bindUDPLocked(l, host); err != nil {
+			failed[l] = err
+		}
 	}
+	// Only now does any of them take datagrams: a client must not get a session at
+	// the first socket, and another one when the second is there.
+	for i, w := range r.workers {
+		_ = w.loop.Call(func() {
+			for _, l := range all {
+				if failed[l] != nil {
+					continue
+				}
+				if err := w.udp.serve(l.socks[i]); err != nil {
+					failed[l] = err
+				}
+			}
+		})
+	}
+	var close []*udpListener
+	for l := range failed {
+		close = append(close, l)
+	}
+	r.closeUDPLocked(close, flow.ReasonLocalResources)
+	return failed
+}
+
+// bindUDPLocked makes the sockets that a listener lacks.
+func (r *Relay) bindUDPLocked(l *udpListener, host func() (*capture.Host, error)) error {
 	h, err := host()
 	if err != nil {
 		return fmt.Errorf("read this host's addresses: %w", err)
 	}
-	return r.listenUDPLocked(fe.FrontendKey, h)
-}
-
-// retired reports whether a socket is closing, or has closed by itself.
-func (l *udpListener) retired() (yes bool) {
-	for _, s := range l.socks {
-		_ = s.w.loop.Call(func() { yes = yes || s.retiring || s.closed })
+	mode, err := r.listeners.taking.decide(l.key.Address.Addr(), h)
+	if err != nil {
+		return err
 	}
-	return yes
-}
-
-// closed reports whether every socket has closed.
-func (l *udpListener) closed() bool {
-	open := false
-	for _, s := range l.socks {
-		_ = s.w.loop.Call(func() { open = open || !s.closed })
-	}
-	return !open
-}
-
-// addSocket is posted by the control plane.
-func (u *udpWorker) addSocket(s *udpSocket) {
-	if _, known := u.sockets[s]; known || s.closed {
-		return
-	}
-	if u.receiver == nil {
-		u.receiver, u.sender = datagram.NewReceiver(), new(datagram.Sender)
-	}
-	u.sockets[s] = struct{}{}
-	if err := u.w.loop.Add(s.fd, s); err != nil {
-		u.w.drop(flow.DropNoMemory, 1)
-	}
-}
-
-// removeSocket closes a frontend's socket with the sessions that answer through it.
-func (u *udpWorker) removeSocket(s *udpSocket, why flow.Reason) {
-	if s.closed {
-		return
-	}
-	s.closed = true
-	for _, session := range u.sessions {
-		if session.u == s {
-			session.close(flow.ByBaton, why)
+	shared := len(r.workers) > 1
+	for i, w := range r.workers {
+		if l.socks[i] != nil {
+			continue
 		}
+		fd, err := datagram.NewSocket(datagram.SocketParams{
+			Local: l.key.Address, Freebind: mode != capture.Bind, ReusePort: shared, Deaf: shared,
+			PacketInfo: l.key.Address.Addr().IsUnspecified(), Errors: true,
+			ReceiveSize: udpReceiveSize, SendSize: udpSendSize,
+		}, l.key.Address.Addr())
+		if err != nil {
+			return capture.Explain(err, "udp", l.key.Address)
+		}
+		r.budget.used.Add(1)
+		l.socks[i] = &udpSocket{w: w, l: l, fd: fd, key: l.key, sessions: make(map[udpKey]*udpSession)}
 	}
-	s.shut()
+	return nil
 }
 
-// sessionEnded closes a socket that was waiting for its last session to end.
-func (s *udpSocket) sessionEnded() {
-	if s.retiring && s.sessions == 0 && !s.closed {
-		s.closed = true
-		s.shut()
-		s.w.r.udpRetired(s.key)
+// serve begins to take datagrams from a socket.
+func (u *udpWorker) serve(s *udpSocket) error {
+	if u.sockets[s.l] == s {
+		return nil
 	}
+	if u.transfer == nil {
+		u.transfer = newTransfer()
+	}
+	u.sockets[s.l] = s
+	return errors.Join(u.w.loop.AddReader(s.fd, s), datagram.Listen(s.fd))
 }
 
-func (s *udpSocket) shut() {
-	delete(s.w.udp.sockets, s)
-	s.w.loop.Forget(s.fd)
-	unix.Close(s.fd)
-}
-
-// reconcile moves or ends the sessions of a service whose backends have changed:
-// not one more datagram may go to an address that is no longer the service's,
-// whatever the policy for connections is. A backend that drains keeps its sessions.
-func (u *udpWorker) reconcile(name string) {
-	g := u.groups[name]
-	if g == nil {
-		return
+// unretireUDPLocked takes listeners back into full service, without the sockets
+// that have closed.
+func (r *Relay) unretireUDPLocked(all []*udpListener) {
+	for _, l := range all {
+		l.retiring.Store(false)
 	}
-	svc, ok := u.w.r.store.Snapshot().Service(name)
-	for _, s := range g.sessions() {
-		switch {
-		case !ok:
-			s.close(flow.ByBaton, flow.ReasonServiceRemoved)
-		case !listed(svc, s.backend.Address):
-			s.tried = nil
-			if !s.repick(flow.ByRetry) {
-				s.close(flow.ByBaton, flow.ReasonBackendRemoved)
+	for i, w := range r.workers {
+		_ = w.loop.Call(func() {
+			for _, l := range all {
+				if s := l.socks[i]; s != nil && s.closed {
+					l.socks[i] = nil
+				}
 			}
-		default:
-			s.renew()
+		})
+	}
+}
+
+// retireUDPLocked has listeners close when their last session has ended, so that
+// the kernel refuses their clients.
+func (r *Relay) retireUDPLocked(all []*udpListener) {
+	if len(all) == 0 {
+		return
+	}
+	for _, l := range all {
+		l.retiring.Store(true)
+	}
+	for _, w := range r.workers {
+		_ = w.loop.Call(func() {
+			for _, l := range all {
+				w.udp.closeUnused(l)
+			}
+		})
+	}
+}
+
+// closeUDPLocked closes listeners, with their sessions.
+func (r *Relay) closeUDPLocked(all []*udpListener, why flow.Reason) {
+	if len(all) == 0 {
+		return
+	}
+	for i, w := range r.workers {
+		_ = w.loop.Call(func() {
+			for _, l := range all {
+				if s := l.socks[i]; s != nil {
+					s.close(why)
+				}
+			}
+		})
+	}
+	for _, l := range all {
+		delete(r.listeners.udp, l.key)
+	}
+}
+
+// add lists a session that answers through the socket.
+func (u *udpSocket) add(s *udpSession) {
+	u.sessions[s.key()] = s
+	u.l.sessions.Add(1)
+}
+
+// sessionEnded closes a listener that was waiting for its last session to end.
+func (u *udpSocket) sessionEnded() {
+	l := u.l
+	if l.sessions.Add(-1) > 0 || !l.retiring.Load() {
+		return
+	}
+	u.w.r.udpRetired(l.key)
+	for _, w := range u.w.r.workers {
+		if w == u.w {
+			w.udp.closeUnused(l)
+		} else {
+			w.loop.Post(func() { w.udp.closeUnused(l) })
 		}
 	}
 }
 
-// renew makes the session follow its service's new settings.
-func (s *udpSession) renew() {
-	if fe, ok := s.u.w.r.store.Snapshot().Frontend(lb.FrontendKey{Proto: flow.UDP, Address: s.local}); ok {
-		s.fe = fe
-		s.onTimer()
+// closeUnused closes the worker's socket of a listener that has retired.
+func (u *udpWorker) closeUnused(l *udpListener) {
+	if s := u.sockets[l]; s != nil && l.retiring.Load() && l.sessions.Load() == 0 {
+		s.shut()
 	}
 }
 
-// sessions lists the group.
-func (g *udpGroup) sessions() []*udpSession {
-	all := make([]*udpSession, 0, g.n)
-	for _, l := range []*udpList{&g.oneShot, &g.used} {
-		for s := l.first; s != nil; s = s.next {
-			all = append(all, s)
-		}
+// close closes the socket with the sessions that answer through it.
+func (u *udpSocket) close(why flow.Reason) {
+	for _, s := range u.sessions {
+		s.close(flow.ByBaton, why)
 	}
-	return all
+	u.shut()
+}
+
+func (u *udpSocket) shut() {
+	if u.closed {
+		return
+	}
+	u.closed = true
+	delete(u.w.udp.sockets, u.l)
+	u.w.loop.Forget(u.fd)
+	unix.Close(u.fd)
+	u.w.r.budget.put(1)
 }
 
 // stopUDP ends every session at once: they are kept for the next process, and no
@@ -258,11 +288,13 @@ func (r *Relay) stopUDP() {
 	if len(r.listeners.udp) == 0 {
 		return
 	}
-	if err := r.saveSessions(); err != nil {
+	if err := r.saveSessions(true); err != nil {
 		r.log.Warn("clients of UDP services may get other backends after a restart", "err", err)
 	}
 	r.refuseAllLocked(flow.UDP)
+	var all []*udpListener
 	for _, l := range r.listeners.udp {
-		r.closeUDPLocked(l, flow.ReasonShutdown)
+		all = append(all, l)
 	}
+	r.closeUDPLocked(all, flow.ReasonShutdown)
 }

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"errors"
+	"math"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -14,92 +16,109 @@ import (
 	"github.com/baton-lb/baton/lb/store"
 )
 
-// open begins a session, or counts why the client gets none.
-func (u *udpSocket) open(fe *store.Frontend, c udpClient, m *datagram.Message) *udpSession {
+// open begins a session for a client that has sent n datagrams, or counts why it
+// gets none.
+func (u *udpSocket) open(fe *store.Frontend, c udpClient, from *datagram.Name, n int) *udpSession {
 	w := u.w
-	if w.stopping {
-		w.drop(flow.DropShutdown, m.Count())
+	lim, why := u.admit(fe, &c)
+	if why != "" {
+		w.drop(why, n)
 		return nil
 	}
-	if !permitted(fe, c.client.Addr()) {
-		w.drop(flow.DropDenied, m.Count())
-		return nil
+	kept, again := w.r.saved.take(c.key(), w.loop.Now(), fe.Service.Timeouts.UDPIdle)
+	s := &udpSession{udpClient: c, u: u, fe: fe, name: *from, fd: -1, active: w.loop.Nano()}
+	s.together = [directions]uint16{math.MaxUint16, math.MaxUint16}
+	s.timer.Fire = s.onTimer
+	s.rec = w.r.registry.Open(kept.spec(fe, &c))
+	s.rec.WhenEnded(func() { lim.leave(c.client.Addr()) })
+	s.rec.Attach(flow.PathUserspace, s)
+	if !again || !s.restore(kept) {
+		if err := s.choose(""); err != nil {
+			s.fails(lim, err, n)
+			return nil
+		}
+	}
+	s.rec.Dialled()
+	s.rec.NotOffloaded(flow.NotOffloadedUnavailable)
+	w.udp.admit(s, lim)
+	w.loop.Arm(&s.timer, s.life())
+	return s
+}
+
+// admit makes room for a session, or says why there is to be none.
+func (u *udpSocket) admit(fe *store.Frontend, c *udpClient) (*limits, flow.Drop) {
+	w := u.w
+	switch {
+	case w.stopping:
+		return nil, flow.DropShutdown
+	case u.l.retiring.Load():
+		return nil, flow.DropNoBackend
+	case !permitted(fe, c.client.Addr()):
+		return nil, flow.DropDenied
 	}
 	lim := w.r.udpLimits.of(fe.Service.Name)
 	max := fe.Service.Limits
 	max.Connections = 0 // udpSessions is the limit here, and it evicts
 	if why, ok := lim.admit(w.loop.Now(), c.client.Addr(), max); !ok {
-		w.drop(why, m.Count())
-		return nil
+		return nil, why
 	}
-	if why, ok := w.udp.room(fe); !ok {
+	if !w.udp.room(fe.Service, lim) {
 		lim.leave(c.client.Addr())
-		w.drop(why, m.Count())
-		return nil
+		return nil, flow.DropNoDescriptors
 	}
-	s := &udpSession{udpClient: c, u: u, fe: fe, name: *m.From, fd: -1, active: w.loop.Nano()}
-	s.timer.Fire = s.onTimer
-	s.rec = w.r.registry.Open(flow.Spec{Proto: flow.UDP, Service: fe.Service.Name, Frontend: c.asked, Client: c.client})
-	s.rec.WhenEnded(func() { lim.leave(c.client.Addr()) })
-	s.rec.Attach(flow.PathUserspace, s)
-	w.loop.Load().Add(1)
-	w.udp.admit(s)
-	if why, drop := s.begin(); why != "" {
-		if drop != "" {
-			w.drop(drop, m.Count())
-		}
-		s.close(flow.ByBaton, why)
-		return nil
-	}
-	return s
+	return lim, ""
 }
 
-// begin finds a backend and connects a socket to it. On a failure it says why the
-// session ends at once.
-func (s *udpSession) begin() (flow.Reason, flow.Drop) {
-	if !s.restore() && !s.repick("") {
-		if s.fd < 0 && s.backend != nil {
-			return flow.ReasonLocalResources, flow.DropNoDescriptors
-		}
-		return flow.ReasonNoBackend, flow.DropNoBackend
+// fails ends a session that found no backend, at the cost of n datagrams.
+func (s *udpSession) fails(lim *limits, err error, n int) {
+	by, why, drop := s.whyNone(err)
+	s.closed = true
+	s.u.w.udp.giveBack(lim)
+	s.rec.Finish(by, why)
+	s.u.w.drop(drop, n)
+}
+
+func (s *udpSession) whyNone(err error) (flow.By, flow.Reason, flow.Drop) {
+	switch {
+	case errors.Is(err, sched.ErrNoBackend):
+		return flow.ByBaton, flow.ReasonNoBackend, flow.DropNoBackend
+	case errors.Is(err, sched.ErrBackendsFull):
+		return flow.ByBaton, flow.ReasonLimit, flow.DropBackendsFull
+	case outOfResources(err):
+		return flow.ByBaton, flow.ReasonLocalResources, resourceDrop(err)
+	case s.blamed:
+		return flow.ByBackend, flow.ReasonDialFailed, flow.DropUnreachable
+	case s.failed == flow.DialNoPorts:
+		return flow.ByBaton, flow.ReasonLocalResources, flow.DropNoPorts
 	}
-	if s.fe.Service.ClientAddress == lb.ProxyV2 {
-		s.header = proxyproto.Append(nil, proxyproto.V2, proxyproto.Datagram, s.client, s.asked)
-	}
-	s.rec.Dialled()
-	s.rec.NotOffloaded(flow.NotOffloadedUnavailable)
-	s.u.w.loop.Arm(&s.timer, s.life())
-	return "", ""
+	return flow.ByBaton, flow.ReasonDialFailed, flow.DropUnreachable
 }
 
 // restore goes on where an earlier process had to stop: the same backend, and the
 // same source port if that is free. A backend that drains keeps its session.
-func (s *udpSession) restore() bool {
+func (s *udpSession) restore(kept savedSession) bool {
 	w := s.u.w
-	kept, ok := w.r.saved.take(s.key().wire, w.loop.Now(), s.fe.Service.Timeouts.UDPIdle)
-	if !ok {
+	b, ok := mayStay(s.fe, kept.Backend)
+	if !ok || !w.r.picker.Commit(s.rec, s.fe, pick.Choice{Backend: b, Picked: flow.ByAffinity}, w.loop.Now()) {
 		return false
 	}
-	b, ok := s.fe.Service.Backend(kept.Backend)
-	if !ok || b.State == lb.StateDown {
-		return false
-	}
-	c := pick.Choice{Backend: b, Picked: flow.ByAffinity}
-	return w.r.picker.Commit(s.rec, s.fe, c, w.loop.Now()) && s.connect(b, kept.Local) == nil
+	s.adopt(s.fe)
+	return s.connect(b, kept.Source) == nil
 }
 
-// repick moves the session to a backend that it has not tried. The socket, and
-// with it the source port, stays. how says why; "" = as the picker says.
-func (s *udpSession) repick(how flow.Picked) bool {
+// choose gives the session a backend that it has not tried, and a socket to it. how
+// says why; "" = as the picker says. The error is one of package sched's when there
+// is no such backend, or a lack of this host's resources.
+func (s *udpSession) choose(how flow.Picked) error {
 	w := s.u.w
 	for {
 		fe, ok := w.r.store.Snapshot().Frontend(lb.FrontendKey{Proto: flow.UDP, Address: s.local})
-		if !ok {
-			return false
+		if !ok || fe.Service.Name != s.rec.Service() {
+			return sched.ErrNoBackend // it is another service's now
 		}
 		c, err := w.r.picker.Pick(pick.Request{Frontend: fe, Client: s.client, Now: w.loop.Now(), Tried: s.tried})
 		if err != nil {
-			return false
+			return err
 		}
 		if how != "" {
 			c.Picked = how
@@ -107,64 +126,101 @@ func (s *udpSession) repick(how flow.Picked) bool {
 		if !w.r.picker.Commit(s.rec, fe, c, w.loop.Now()) {
 			continue
 		}
-		s.fe = fe
-		if err := s.connect(c.Backend, netip.AddrPort{}); err != nil {
-			why := dialFailure(err)
-			s.rec.DialFailed(why)
-			if why.Local() {
-				return false
-			}
-			s.tried = append(s.tried, c.Backend)
-			continue
+		s.adopt(fe)
+		if err = s.connect(c.Backend, netip.AddrPort{}); err == nil {
+			return nil
 		}
-		return true
-	}
-}
-
-// connect makes b the backend. The socket is kept unless b is of the other family.
-func (s *udpSession) connect(b *sched.Backend, local netip.AddrPort) error {
-	to := b.Address.Addr()
-	if s.fd < 0 || s.backend.Address.Addr().Is4() != to.Is4() {
-		fd, err := s.u.w.r.backendSocket(to, local)
-		if err != nil {
+		s.failed = dialFailure(err)
+		s.blamed = s.blamed || !s.failed.Local()
+		s.rec.DialFailed(s.failed)
+		if s.failed == flow.DialNoResources {
 			return err
 		}
-		if err := s.u.w.loop.Add(fd, s); err != nil {
-			unix.Close(fd)
-			return unix.ENOMEM
-		}
-		s.closeSocket()
-		s.fd = fd
+		s.tried = append(s.tried, c.Backend)
 	}
-	s.backend = b
-	return unix.Connect(s.fd, datagram.Sockaddr(b.Address))
 }
 
-func (s *udpSession) closeSocket() {
+// adopt makes the session one of its frontend as it is now.
+func (s *udpSession) adopt(fe *store.Frontend) {
+	s.fe = fe
+	s.header = nil
+	if fe.Service.ClientAddress == lb.ProxyV2 {
+		s.header = proxyproto.Append(nil, proxyproto.V2, proxyproto.Datagram, s.client, s.asked)
+	}
+}
+
+// connect makes b the backend, with a new socket: the way to it may begin at
+// another of this host's addresses.
+func (s *udpSession) connect(b *sched.Backend, source netip.AddrPort) error {
+	w := s.u.w
+	fd, source, err := w.r.dialUDP(b.Address, source)
+	if err != nil {
+		return err
+	}
+	if err := w.loop.AddReader(fd, s); err != nil {
+		unix.Close(fd)
+		return unix.ENOMEM
+	}
 	if s.fd >= 0 {
-		s.u.w.loop.Forget(s.fd)
-		unix.Close(s.fd)
-		s.fd = -1
+		s.drain()
+	}
+	s.closeSocket()
+	s.fd, s.backend, s.source = fd, b, source
+	s.together[toBackend] = math.MaxUint16
+	w.r.udpChanges.Add(1)
+	return nil
+}
+
+// drain passes on what the backend has answered before the session leaves it. The
+// worker's own receiver and sender may hold datagrams of the client.
+func (s *udpSession) drain() {
+	u := &s.u.w.udp
+	if u.spare == nil {
+		u.spare = newTransfer()
+	}
+	for range udpRounds {
+		msgs, err := u.spare.receiver.Receive(s.fd)
+		if errors.Is(err, unix.EAGAIN) {
+			return
+		}
+		s.toClient(u.spare.sender, msgs)
 	}
 }
 
-// backendSocket makes a socket towards a backend, at the given local address if that is
-// free, else as the configuration says.
-func (r *Relay) backendSocket(to netip.Addr, local netip.AddrPort) (fd int, err error) {
-	if local.IsValid() && local.Addr().Is4() == to.Is4() {
-		if fd, err := datagram.NewSocket(datagram.SocketParams{Local: local}, to); err == nil {
-			return fd, nil
+// dialUDP makes a socket to a backend, at the given local address if that is free
+// and among the configured ones, else as the configuration says.
+func (r *Relay) dialUDP(to, local netip.AddrPort) (fd int, source netip.AddrPort, err error) {
+	if local.IsValid() && r.sources.has(local, to.Addr()) {
+		if fd, source, err := udpTo(to, local); err == nil {
+			return fd, source, nil
 		}
 	}
-	for try := range r.sources.tries(to) {
-		local := r.sources.local(to, try)
+	for try := range r.sources.tries(to.Addr()) {
+		local := r.sources.local(to.Addr(), try)
 		if local.Port() != 0 && !local.Addr().IsValid() {
-			local = netip.AddrPortFrom(unspecified(to), local.Port())
+			local = netip.AddrPortFrom(unspecified(to.Addr()), local.Port())
 		}
-		fd, err = datagram.NewSocket(datagram.SocketParams{Local: local}, to)
+		fd, source, err = udpTo(to, local)
 		if err == nil || dialFailure(err) != flow.DialNoPorts {
-			return fd, err
+			break
 		}
 	}
-	return fd, err
+	return fd, source, err
+}
+
+// udpTo makes a connected socket and says where it is. The network's errors are
+// queued: a refusal is reported without that too, an unreachable host is not.
+func udpTo(to, local netip.AddrPort) (fd int, source netip.AddrPort, err error) {
+	fd, err = datagram.NewSocket(datagram.SocketParams{Local: local, Errors: true}, to.Addr())
+	if err != nil {
+		return -1, source, err
+	}
+	if err = datagram.Connect(fd, to); err == nil {
+		source, err = datagram.LocalAddr(fd)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, source, err
+	}
+	return fd, source, nil
 }

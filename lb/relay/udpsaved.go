@@ -8,87 +8,144 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/store"
 )
 
 // savedFile is where UDP sessions are kept over a restart, in the state directory.
+// The time of its last change is when its sessions were last known to be alive.
 const savedFile = "udp-sessions.json"
 
 // saveEvery is how old the file may be when the process is killed.
 const saveEvery = 5 * time.Second
 
+// keepSaved is how long clients have to come back at most.
+const keepSaved = time.Hour
+
 // savedSession is what is kept of a session.
 type savedSession struct {
-	Client   netip.AddrPort `json:"client"`
-	Frontend netip.AddrPort `json:"frontend"` // as the client's datagrams name it
-	Backend  netip.AddrPort `json:"backend"`
-	Local    netip.AddrPort `json:"local"` // of the socket to the backend
+	ID        flow.ID        `json:"id"`
+	StartedAt time.Time      `json:"startedAt"`
+	Peer      netip.AddrPort `json:"peer"`
+	Client    netip.AddrPort `json:"client,omitzero"` // behind a proxy
+	Frontend  netip.AddrPort `json:"frontend"`        // as the peer's datagrams name it
+	Backend   netip.AddrPort `json:"backend"`
+	Source    netip.AddrPort `json:"source"`        // of the socket to the backend
+	Seen      time.Time      `json:"seen,omitzero"` // when it was last alive, if its client has not come back since an earlier restart
+
+	// What it had carried when the file was written: exact after a stop.
+	BytesToBackend   uint64 `json:"bytesToBackend"`
+	BytesToClient    uint64 `json:"bytesToClient"`
+	PacketsToBackend uint64 `json:"packetsToBackend"`
+	PacketsToClient  uint64 `json:"packetsToClient"`
 }
 
-// savedSessions are those of an earlier process that have not come back yet.
+func (e *savedSession) key() udpKey {
+	c := udpClient{peer: e.Peer, local: e.Frontend, client: e.Client, proxied: e.Client.IsValid()}
+	return c.key()
+}
+
+// spec begins the record of a client's session anew, or of one that was kept.
+func (e *savedSession) spec(fe *store.Frontend, c *udpClient) flow.Spec {
+	return flow.Spec{
+		Proto: flow.UDP, Service: fe.Service.Name, Frontend: c.asked, Client: c.client,
+		ID: e.ID, StartedAt: e.StartedAt, Counters: flow.Counters{
+			BytesToBackend: e.BytesToBackend, BytesToClient: e.BytesToClient,
+			PacketsToBackend: e.PacketsToBackend, PacketsToClient: e.PacketsToClient,
+		},
+	}
+}
+
+// savedSessions are those of an earlier process that have not come back yet, and
+// the file for the next one.
 type savedSessions struct {
-	mu    sync.Mutex // guards what follows
-	m     map[flow.Key]savedSession
-	since time.Time
+	file    sync.Mutex // held while the file is written; guards what follows
+	written uint64     // Relay.udpChanges then
+	final   bool
+
+	mu sync.Mutex // after file; guards what follows
+	m  map[udpKey]savedSession
 }
 
-// load reads the file. One that cannot be read costs the sessions in it, no more.
-func (s *savedSessions) load(stateDir string, now time.Time) error {
-	b, err := os.ReadFile(filepath.Join(stateDir, savedFile))
+// load reads the file, and says how many sessions are in it. One that cannot be
+// read costs the sessions in it, no more.
+func (s *savedSessions) load(stateDir string) (n int, err error) {
+	path := filepath.Join(stateDir, savedFile)
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) || stateDir == "" {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the UDP sessions kept over a restart: %w", err)
+		return 0, fmt.Errorf("read the UDP sessions kept over a restart: %w", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, fmt.Errorf("read the UDP sessions kept over a restart: %w", err)
 	}
 	var list []savedSession
 	if err := json.Unmarshal(b, &list); err != nil {
-		return fmt.Errorf("read the UDP sessions kept over a restart in %s: %w", savedFile, err)
+		return 0, fmt.Errorf("read the UDP sessions kept over a restart in %s: %w", savedFile, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.since, s.m = now, make(map[flow.Key]savedSession, len(list))
+	s.m = make(map[udpKey]savedSession, len(list))
 	for _, e := range list {
-		s.m[flow.NewKey(flow.UDP, e.Client, e.Frontend)] = e
+		if e.Seen.IsZero() {
+			e.Seen = info.ModTime()
+		}
+		s.m[e.key()] = e
 	}
-	return nil
+	return len(list), nil
 }
 
-// take removes a session that is not older than life.
-func (s *savedSessions) take(k flow.Key, now time.Time, life time.Duration) (savedSession, bool) {
+// take removes a session. It reports false, with nothing, when there is none that
+// was alive within life.
+func (s *savedSessions) take(k udpKey, now time.Time, life time.Duration) (savedSession, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.m == nil {
-		return savedSession{}, false
-	}
 	e, ok := s.m[k]
 	delete(s.m, k)
-	return e, ok && now.Sub(s.since) < life
+	if !ok || now.Sub(e.Seen) >= life {
+		return savedSession{}, false
+	}
+	return e, true
 }
 
-// keepSaved is how long clients have to come back at most.
-const keepSaved = 10 * time.Minute
-
-// forget drops what nobody has come back for.
-func (s *savedSessions) forget(now time.Time) {
+// pending lists those that nobody has come back for, and forgets the old ones.
+func (s *savedSessions) pending(now time.Time) (list []savedSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.since) > keepSaved {
-		s.m = nil
+	for k, e := range s.m {
+		if now.Sub(e.Seen) > keepSaved {
+			delete(s.m, k)
+			continue
+		}
+		list = append(list, e)
 	}
+	return list
 }
 
-// saveSessions writes the file anew, aside and then renamed.
-func (r *Relay) saveSessions() error {
-	if r.stateDir == "" {
+// saveSessions writes the file when sessions have come, moved or gone, aside and
+// then renamed; else it only says in it that they are alive. The last one before
+// the sessions end on purpose is final.
+func (r *Relay) saveSessions(final bool) error {
+	f := &r.saved
+	f.file.Lock()
+	defer f.file.Unlock()
+	changes := r.udpChanges.Load()
+	if r.stateDir == "" || f.final || changes == 0 {
 		return nil
 	}
-	list := []savedSession{}
+	path, now := filepath.Join(r.stateDir, savedFile), time.Now()
+	if changes == f.written && !final {
+		return os.Chtimes(path, now, now)
+	}
+	f.written, f.final = changes, final
+	list := f.pending(now)
 	for _, w := range r.workers {
 		_ = w.loop.Call(func() { list = w.udp.save(list) })
 	}
@@ -96,7 +153,6 @@ func (r *Relay) saveSessions() error {
 	if err != nil {
 		return fmt.Errorf("keep the UDP sessions: %w", err)
 	}
-	path := filepath.Join(r.stateDir, savedFile)
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
 		return fmt.Errorf("keep the UDP sessions: %w", err)
 	}
@@ -106,39 +162,42 @@ func (r *Relay) saveSessions() error {
 	return nil
 }
 
-// save lists the sessions of a worker, but for those behind a proxy: what makes
-// them two is in the header only.
+// save lists the sessions of a worker. It holds the loop: no system calls.
 func (u *udpWorker) save(list []savedSession) []savedSession {
-	for _, s := range u.sessions {
-		if s.proxied {
-			continue
+	for _, socket := range u.sockets {
+		list = slices.Grow(list, len(socket.sessions))
+		for _, s := range socket.sessions {
+			list = append(list, s.save())
 		}
-		sa, err := unix.Getsockname(s.fd)
-		if err != nil {
-			continue
-		}
-		list = append(list, savedSession{Client: s.peer, Frontend: s.local, Backend: s.backend.Address, Local: addrPort(sa)})
 	}
 	return list
 }
 
-// keepSaving writes the file now and then, when sessions have come or gone.
+func (s *udpSession) save() savedSession {
+	v := s.rec.View()
+	e := savedSession{
+		ID: v.ID, StartedAt: v.StartedAt, Peer: s.peer, Frontend: s.local, Backend: s.backend.Address, Source: s.source,
+		BytesToBackend: v.BytesToBackend, BytesToClient: v.BytesToClient,
+		PacketsToBackend: v.PacketsToBackend, PacketsToClient: v.PacketsToClient,
+	}
+	if s.proxied {
+		e.Client = s.client
+	}
+	return e
+}
+
+// keepSaving saves now and then.
 func (r *Relay) keepSaving() {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
-	var saved uint64
 	for {
 		select {
 		case <-r.watching.Done():
 			return
-		case now := <-tick.C:
-			r.saved.forget(now)
+		case <-tick.C:
 		}
-		if n := r.udpChanges.Load(); n != saved {
-			saved = n
-			if err := r.saveSessions(); err != nil {
-				r.log.Warn("UDP sessions would not survive a crash", "err", err)
-			}
+		if err := r.saveSessions(false); err != nil {
+			r.log.Warn("UDP sessions would not survive a crash", "err", err)
 		}
 	}
 }

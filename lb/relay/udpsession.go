@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"errors"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -47,27 +46,35 @@ type udpSession struct {
 	fe   *store.Frontend
 	rec  *flow.Record
 	name datagram.Name // of peer
-	fd   int
 
-	backend *sched.Backend
-	tried   []*sched.Backend // have refused since the last answer
-	header  []byte           // PROXY, before each datagram to the backend
-	alone   bool             // the way to the backend does not take datagrams together
-	back    bool             // the same for the way to the client
-	closed  bool
-	queued  bool
+	// Towards the backend.
+	fd       int
+	backend  *sched.Backend
+	source   netip.AddrPort     // the socket's own address
+	tried    []*sched.Backend   // have refused since the last answer
+	failed   flow.DialFailure   // of the last attempt to connect a socket
+	blamed   bool               // an attempt failed by a backend's fault
+	doubt    bool               // the network could not reach the backend once, since its last answer
+	header   []byte             // PROXY, before each datagram to the backend
+	together [directions]uint16 // the largest datagrams that the way out takes together
+
+	closed bool
+	queued bool
 
 	timer  poll.Timer
-	active int64 // when the last datagram came, either way, Unix nanoseconds
+	active int64 // when the last datagram came, either way, as poll.Loop.Nano
 	group  *udpGroup
 	list   *udpList // of the group
 	prev   *udpSession
 	next   *udpSession
 
-	bytes    [2]atomic.Uint64
-	packets  [2]atomic.Uint64
-	lastSeen atomic.Int64
+	bytes    [directions]atomic.Uint64
+	packets  [directions]atomic.Uint64
+	lastSeen atomic.Int64 // Unix nanoseconds
 }
+
+// directions is how many there are: toBackend and toClient.
+const directions = 2
 
 var (
 	_ poll.Handler = (*udpSession)(nil)
@@ -75,186 +82,14 @@ var (
 	_ flow.Path    = (*udpSession)(nil)
 )
 
-// toBackend collects one datagram for the backend.
-func (s *udpSession) toBackend(b []byte) {
-	if s.closed {
-		return
-	}
-	if len(s.header)+len(b) > maxUDP(s.backend.Address.Addr()) {
-		s.u.w.drop(flow.DropTooBig, 1)
-		return
-	}
-	w := s.u.w
-	w.udp.collectFor(s)
-	d := datagram.Datagram{Header: s.header, Data: b, Alone: s.alone}
-	if !w.udp.sender.Add(d) {
-		w.udp.flush()
-		w.udp.collectFor(s)
-		w.udp.sender.Add(d)
-	}
-}
-
-// maxUDP is the largest payload: the length field counts the UDP header, and over
-// IPv4 the IP header too.
-func maxUDP(a netip.Addr) int {
-	if a.Is4() {
-		return 65507
-	}
-	return 65527
-}
-
-// flushToBackend sends what was collected. An ICMP error about an earlier
-// datagram, which the kernel reports instead of sending, does not cost this one.
-func (s *udpSession) flushToBackend() {
-	w := s.u.w
-	for w.udp.sender.Len() > 0 {
-		sent, err := w.udp.sender.Flush(s.fd)
-		s.count(toBackend, sent, len(s.header))
-		if err == nil {
-			return
-		}
-		if !s.sendFailed(err) {
-			_, n, _ := w.udp.sender.Failed()
-			w.drop(udpDrop(err), n)
-			w.udp.sender.Skip()
-		}
-		if s.closed {
-			return
-		}
-	}
-}
-
-// sendFailed does what can be done about an error of sending to the backend, and
-// reports whether the message should be tried again.
-func (s *udpSession) sendFailed(err error) bool {
-	_, n, _ := s.u.w.udp.sender.Failed()
-	switch {
-	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
-		return s.backendFailed(err)
-	case n > 1 && splittable(err):
-		s.alone = true
-		s.u.w.udp.sender.Split()
-		return true
-	}
-	return false
-}
-
-// splittable reports whether an error may come from UDP_SEGMENT: segments larger
-// than the path takes whole, or a device without checksum offload (udp(7)).
-func splittable(err error) bool {
-	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EIO)
-}
-
-func udpDrop(err error) flow.Drop {
-	switch {
-	case errors.Is(err, unix.EMSGSIZE), errors.Is(err, unix.EINVAL):
-		return flow.DropTooBig
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
-		return flow.DropQueueFull
-	}
-	return flow.DropUnreachable
-}
-
-// backendFailed notes that the network refuses the backend, and moves the session
-// to another. It reports false when there is none that has not refused too.
-func (s *udpSession) backendFailed(err error) bool {
-	s.rec.DialFailed(dialFailure(err))
-	s.tried = append(s.tried, s.backend)
-	if s.repick(flow.ByRetry) {
-		return true
-	}
-	s.tried = nil // all have refused: the next datagram begins anew
-	return false
-}
-
-// Ready takes the backend's answers.
-func (s *udpSession) Ready(ev poll.Events) {
-	if ev&(poll.In|poll.Err) != 0 {
-		s.receive()
-	}
-}
-
-// Run goes on after other sockets have had their turn.
-func (s *udpSession) Run() {
-	s.queued = false
-	if !s.closed {
-		s.receive()
-	}
-}
-
-func (s *udpSession) receive() {
-	w := s.u.w
-	for range udpRounds {
-		msgs, err := w.udp.receiver.Receive(s.fd)
-		if errors.Is(err, unix.EAGAIN) || s.closed {
-			return
-		}
-		if err != nil {
-			s.backendFailed(err)
-			continue
-		}
-		s.tried = nil
-		s.toClient(msgs)
-		if len(msgs) < datagram.BatchSize {
-			return
-		}
-	}
-	if !s.queued {
-		s.queued = true
-		w.loop.Soon(s)
-	}
-}
-
-// toClient sends the backend's answers from the address that was asked.
-func (s *udpSession) toClient(msgs []datagram.Message) {
-	w := s.u.w
-	w.udp.flush() // the sender is free now
-	for i := range msgs {
-		eachDatagram(&msgs[i], func(b []byte) {
-			d := datagram.Datagram{Data: b, To: &s.name, Alone: s.back}
-			if s.u.wildcard() {
-				d.Source = s.local.Addr()
-			}
-			if !w.udp.sender.Add(d) {
-				s.flushToClient()
-				w.udp.sender.Add(d)
-			}
-		})
-	}
-	s.flushToClient()
-}
-
-func (s *udpSession) flushToClient() {
-	w := s.u.w
-	stale := 0 // errors about earlier datagrams, of any client
-	for w.udp.sender.Len() > 0 {
-		sent, err := w.udp.sender.Flush(s.u.fd)
-		s.count(toClient, sent, 0)
-		if err == nil {
-			return
-		}
-		_, n, _ := w.udp.sender.Failed()
-		switch {
-		case n > 1 && splittable(err):
-			s.back = true
-			w.udp.sender.Split()
-		case stale < datagram.BatchSize && udpDrop(err) == flow.DropUnreachable:
-			stale++ // reported once, and not sent: try again
-		default:
-			w.drop(udpDrop(err), n)
-			w.udp.sender.Skip()
-		}
-	}
-}
-
 // count notes what one direction has carried.
 func (s *udpSession) count(dir int, sent datagram.Sent, header int) {
 	if sent.Datagrams == 0 {
 		return
 	}
-	now := s.u.w.loop.Nano()
-	s.active = now
-	s.lastSeen.Store(now)
+	loop := s.u.w.loop
+	s.active = loop.Nano()
+	s.lastSeen.Store(loop.Now().UnixNano())
 	first := s.packets[dir].Load() == 0
 	s.packets[dir].Add(uint64(sent.Datagrams))
 	s.bytes[dir].Add(uint64(sent.Bytes - header*sent.Datagrams))
@@ -276,30 +111,45 @@ func (s *udpSession) life() time.Duration {
 	return life
 }
 
+// left is how long the session may stand still yet.
+func (s *udpSession) left() time.Duration {
+	return s.life() - time.Duration(s.u.w.loop.Nano()-s.active)
+}
+
 func (s *udpSession) onTimer() {
-	left := s.life() - time.Duration(s.u.w.loop.Nano()-s.active)
-	if left > 0 {
+	if left := s.left(); left > 0 {
 		s.u.w.loop.Arm(&s.timer, left)
 		return
 	}
 	s.close(flow.ByBaton, flow.ReasonIdle)
 }
 
-// close ends the session.
+// close ends the session. What was collected for its backend is sent.
 func (s *udpSession) close(by flow.By, why flow.Reason) {
 	if s.closed {
 		return
 	}
 	w := s.u.w
-	w.udp.forget(s)
+	if w.udp.current == s {
+		w.udp.flush()
+	}
 	s.closed = true
+	w.udp.forget(s)
 	w.loop.Disarm(&s.timer)
 	s.closeSocket()
 	w.loop.Load().Add(-1)
-	w.r.budget.put(1)
+	w.udp.giveBack(s.group.limits)
 	s.rec.Finish(by, why)
-	w.tryResume()
 	s.u.sessionEnded()
+	w.tryResume()
+}
+
+func (s *udpSession) closeSocket() {
+	if s.fd >= 0 {
+		s.u.w.loop.Forget(s.fd)
+		unix.Close(s.fd)
+		s.fd = -1
+	}
 }
 
 // End implements flow.Path. UDP has no reset: the session just ends.

@@ -64,9 +64,9 @@ func deafen(fd int) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &none[0]})
 }
 
-// Listen ends the deafness of a socket.
+// Listen ends the deafness of a socket, if it is deaf.
 func Listen(fd int) error {
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil && err != unix.ENOENT {
 		return fmt.Errorf("take the filter off a UDP socket: %w", err)
 	}
 	return nil

@@ -93,6 +93,12 @@ func (l *Loop) Add(fd int, h Handler) error {
 	return l.add(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|unix.EPOLLET, h)
 }
 
+// AddReader watches a socket that is never waited for to write, edge-triggered. A
+// UDP socket would report after every datagram that it can take another one.
+func (l *Loop) AddReader(fd int, h Handler) error {
+	return l.add(fd, unix.EPOLLIN|unix.EPOLLET, h)
+}
+
 // AddListener watches a listening socket that other loops may watch too.
 func (l *Loop) AddListener(fd int, h Handler) error {
 	return l.add(fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, h)

@@ -1,0 +1,34 @@
+package e2e
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/internal/testnet"
+)
+
+// A client that pauses for longer than a lost peer is waited for gets the rest
+// of its answer; one that vanishes while it pauses is lost (T3, T4).
+func TestPausedClient(t *testing.T) {
+	const answer = 16 << 20
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.Backends[0].Serve(8080, func(c net.Conn) { _, _ = testnet.SendBulk(c, 1, answer) })
+		b := start(t, w.Balancer, w.service(nil, "timeouts: {keepalive: 1s, peerLost: 2s}"))
+		pausing, vanishing := w.dial(t), w.dial(t)
+		for _, c := range []*net.TCPConn{pausing, vanishing} {
+			if err := c.SetReadBuffer(64 << 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(3500 * time.Millisecond)
+		if sum, err := testnet.ReceiveBulk(pausing); err != nil || sum != testnet.StreamSum(1, answer) {
+			t.Errorf("after a pause: %v, %v", sum, err)
+		}
+		pausing.Close()
+		wantEnd(t, b.endedOf(pausing.LocalAddr()), flow.ByBackend, flow.ReasonClosed)
+		w.Client.Mute()
+		wantEnd(t, b.endedOf(vanishing.LocalAddr()), flow.ByClient, flow.ReasonPeerLost)
+	})
+}

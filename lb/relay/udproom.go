@@ -1,0 +1,78 @@
+package relay
+
+import (
+	"slices"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// room reserves a place for one more session of a service. When there is none, the
+// service's own oldest session makes room, so that a flood on one service is not
+// felt by others; when descriptors are short, the oldest one of the service that
+// has most. It reports false when there is nobody to make room.
+//
+// The oldest session may belong to another worker. That one ends it a moment
+// later; each worker can be one above a limit for so long.
+func (u *udpWorker) room(svc *store.Service, lim *limits) bool {
+	budget := u.w.r.budget
+	limit := int64(svc.Limits.UDPSessions)
+	if limit == 0 {
+		limit = budget.udpLimit()
+	}
+	// Two at a time, so that a limit that has become lower is reached.
+	for n := 0; n < 2 && lim.sessions.Load() >= limit; n++ {
+		if !u.evict(u.groups[svc.Name]) {
+			u.evictElsewhere(svc.Name)
+			break
+		}
+	}
+	if !budget.takeUDP() {
+		if !u.evict(u.bySize.first()) && !u.evictElsewhere("") {
+			return false
+		}
+		budget.forceUDP()
+	}
+	lim.sessions.Add(1)
+	return true
+}
+
+// giveBack gives up a place that room has reserved.
+func (u *udpWorker) giveBack(lim *limits) {
+	lim.sessions.Add(-1)
+	u.w.r.budget.putUDP()
+}
+
+// evict ends the oldest session of a group, which may be nil.
+func (u *udpWorker) evict(g *udpGroup) bool {
+	if g == nil {
+		return false
+	}
+	g.oldest().close(flow.ByBaton, flow.ReasonEvicted)
+	return true
+}
+
+// evictElsewhere has another worker end the oldest session of a service, or of its
+// largest one when service is "". It reports false when there are no sessions.
+func (u *udpWorker) evictElsewhere(service string) bool {
+	u.passEviction(service, len(u.w.r.workers)-1)
+	return u.w.r.budget.udp.Load() > 0
+}
+
+// passEviction asks the next worker, which asks the next one when it has none.
+func (u *udpWorker) passEviction(service string, workers int) {
+	if workers == 0 {
+		return
+	}
+	all := u.w.r.workers
+	next := all[(slices.Index(all, u.w)+1)%len(all)]
+	next.loop.Post(func() {
+		g := next.udp.groups[service]
+		if service == "" {
+			g = next.udp.bySize.first()
+		}
+		if !next.udp.evict(g) {
+			next.udp.passEviction(service, workers-1)
+		}
+	})
+}

@@ -173,7 +173,6 @@ func TestBadFile(t *testing.T) {
 		{"sctp", "services:\n  - name: m3\n    frontends: [\"sctp://10.96.0.10:80\"]\n", []string{"DIR/baton.yaml:4: service m3: … sctp … not built yet"}},
 		{"steer", web + "    mode: steer\n", []string{"DIR/baton.yaml:6: service web: mode: … steer … not built yet"}},
 		{"transparent", web + "    clientAddress: transparent\n", []string{"DIR/baton.yaml:6: service web: clientAddress: … transparent … not built yet"}},
-		{"sklookup", "capture: sklookup\n" + web, []string{"DIR/baton.yaml:2: capture: sklookup … not built yet"}},
 		{"offload path", web + "    offload: {path: bpf}\n", []string{"DIR/baton.yaml:6: service web: offload … not built yet"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -223,9 +222,10 @@ func TestCannotServe(t *testing.T) {
 		try(at("auto", vip, own), 0).says(t, 1, inUse)
 		holder.Close()
 		taken := w.Balancer.Serve(80, testnet.Sink) // on the wildcard address
-		try(at("auto", own, vip), 0).says(t, 1,
-			fmt.Sprintf("DIR/baton.yaml:6: … tcp://%s: … in use by e2e.test (pid %d)", own, os.Getpid()),
-			fmt.Sprintf("DIR/baton.yaml:10: … tcp://%s: … in use by e2e.test (pid %d)", vip, os.Getpid()))
+		try(at("auto", own, vip), 0).says(t, 1, // the guard gives the VIP to a socket that is bound elsewhere
+			fmt.Sprintf("DIR/baton.yaml:6: … tcp://%s: … in use by e2e.test (pid %d)", own, os.Getpid()))
+		try(at("anyip", vip), 0).says(t, 1,
+			fmt.Sprintf("DIR/baton.yaml:6: … tcp://%s: … in use by e2e.test (pid %d)", vip, os.Getpid()))
 		taken.Close()
 
 		// Without privileges what can run does run.

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"maps"
+
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/store"
@@ -9,33 +11,47 @@ import (
 // answersLocked says what is to answer at the frontends of the changed services,
 // those included that they had before. It is empty without a guard.
 func (r *Relay) answersLocked(c store.Change) map[lb.FrontendKey]Answer {
-	g := &r.guarding
-	if g.guard == nil {
+	if r.guarding.guard == nil {
 		return nil
 	}
-	answers := make(map[lb.FrontendKey]Answer)
+	answers := r.formerLocked(c)
 	for _, name := range c.Services {
-		for _, k := range g.ofService[name] {
-			// It may be another service's now.
-			if fe, ok := c.To.Frontend(k); !ok || fe.FrontendKey != k || fe.Service.Name == name {
-				answers[k] = AnswerNone
-			}
+		for _, fe := range proxied(c.To, name) {
+			answers[fe.FrontendKey] = r.answerLocked(fe)
 		}
-	}
-	for _, fe := range proxied(c) {
-		answers[fe.FrontendKey] = r.answerLocked(fe)
 	}
 	return answers
 }
 
-// proxied lists the frontends of the changed services that this data path serves.
-func proxied(c store.Change) (all []*store.Frontend) {
+// formerLocked says what is to answer now at the frontends that the changed services
+// had.
+func (r *Relay) formerLocked(c store.Change) map[lb.FrontendKey]Answer {
+	answers := make(map[lb.FrontendKey]Answer)
 	for _, name := range c.Services {
-		if s, ok := c.To.Service(name); ok && s.Mode == flow.ModeProxy {
-			all = append(all, s.FrontendSet...)
+		for _, k := range r.guarding.ofService[name] {
+			answers[k] = AnswerNone
+			if fe, ok := c.To.Frontend(k); ok && fe.FrontendKey == k && fe.Service.Mode == flow.ModeProxy {
+				answers[k] = r.answerLocked(fe) // of this service still, or of another one
+			}
 		}
 	}
-	return all
+	return answers
+}
+
+// closeFirstLocked tells the guard of what is about to lose its socket, so that
+// nobody else's is found in its place.
+func (r *Relay) closeFirstLocked(c store.Change) error {
+	closing := r.formerLocked(c)
+	maps.DeleteFunc(closing, func(_ lb.FrontendKey, a Answer) bool { return a == AnswerOwn || a == AnswerShared })
+	return r.guarding.tell(closing)
+}
+
+// proxied lists the frontends of a service that this data path serves.
+func proxied(s *store.Snapshot, service string) []*store.Frontend {
+	if svc, ok := s.Service(service); ok && svc.Mode == flow.ModeProxy {
+		return svc.FrontendSet
+	}
+	return nil
 }
 
 func (r *Relay) answerLocked(fe *store.Frontend) Answer {
@@ -59,14 +75,14 @@ func (r *Relay) answerLocked(fe *store.Frontend) Answer {
 	return AnswerOwn
 }
 
-// answerAllLocked tells the guard what answers now. Frontends that have failed
-// for want of a socket refuse; what the guard will not hear fails all that have not, so that they are
+// answerAllLocked tells the guard what answers now. Frontends that could not have
+// their socket refuse; what the guard will not hear fails all that have not, so that they are
 // tried again.
 func (r *Relay) answerAllLocked(c store.Change, failures []store.Failure) []store.Failure {
 	answers := r.answersLocked(c)
-	for _, f := range failures {
-		if r.socketlessLocked(f.Frontend, answers[f.Frontend]) {
-			answers[f.Frontend] = AnswerRefuse
+	for k, a := range answers {
+		if r.socketlessLocked(k, a) {
+			answers[k] = AnswerRefuse
 		}
 	}
 	err := r.guarding.tell(answers)
@@ -95,9 +111,11 @@ func failRest(c store.Change, failures []store.Failure, err error) []store.Failu
 	for _, f := range failures {
 		failed[f.Frontend] = struct{}{}
 	}
-	for _, fe := range proxied(c) {
-		if _, ok := failed[fe.FrontendKey]; !ok {
-			failures = append(failures, failure(fe, err))
+	for _, name := range c.Services {
+		for _, fe := range proxied(c.To, name) {
+			if _, ok := failed[fe.FrontendKey]; !ok {
+				failures = append(failures, failure(fe, err))
+			}
 		}
 	}
 	return failures

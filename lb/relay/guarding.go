@@ -118,36 +118,25 @@ func (g *guarding) tell(answers map[lb.FrontendKey]Answer) error {
 	return nil
 }
 
-// closeFirst tells the guard of what is about to lose its socket, so that nobody
-// else's is found in its place.
-func (g *guarding) closeFirst(answers map[lb.FrontendKey]Answer) error {
-	closing := make(map[lb.FrontendKey]Answer)
-	for k, a := range answers {
-		if a != AnswerOwn && a != AnswerShared {
-			closing[k] = a
-		}
-	}
-	return g.tell(closing)
-}
-
 // note remembers whose the frontends are that the guard knows.
 func (g *guarding) note(c store.Change) {
 	if g.guard == nil {
 		return
 	}
-	had := make(map[string][]lb.FrontendKey)
 	for _, name := range c.Services {
-		had[name] = g.ofService[name]
+		had := g.ofService[name]
 		delete(g.ofService, name)
-	}
-	for _, fe := range proxied(c) {
-		g.ofService[fe.Service.Name] = append(g.ofService[fe.Service.Name], fe.FrontendKey)
-	}
-	for name, keys := range had { // what the guard would not forget
-		for _, k := range keys {
-			if g.told[k] == answerUnknown && !slices.Contains(g.ofService[name], k) {
-				g.ofService[name] = append(g.ofService[name], k)
+		var keys []lb.FrontendKey
+		for _, fe := range proxied(c.To, name) {
+			keys = append(keys, fe.FrontendKey)
+		}
+		for _, k := range had { // what the guard would not forget
+			if g.told[k] == answerUnknown && !slices.Contains(keys, k) {
+				keys = append(keys, k)
 			}
+		}
+		if len(keys) > 0 {
+			g.ofService[name] = keys
 		}
 	}
 }

@@ -25,6 +25,7 @@ type fakeGuard struct {
 	answers map[lb.FrontendKey]Answer
 	calls   int
 	fail    error
+	asked   func(map[lb.FrontendKey]Answer) // called by Answer first
 }
 
 var _ Guard = (*fakeGuard)(nil)
@@ -58,6 +59,9 @@ func (g *fakeGuard) Unprotect(vips []netip.Addr) error {
 }
 
 func (g *fakeGuard) Answer(at map[lb.FrontendKey]Answer) error {
+	if g.asked != nil {
+		g.asked(at)
+	}
 	return g.call(func() {
 		for k, a := range at {
 			if a == AnswerNone {
@@ -134,23 +138,6 @@ func TestGuardingAfterAFailure(t *testing.T) {
 	}
 	if len(fake.answers) > 0 || len(g.told) > 0 {
 		t.Errorf("the guard knows %v, we %v", fake.answers, g.told)
-	}
-}
-
-func TestGuardingClosesFirst(t *testing.T) {
-	fake := newFakeGuard()
-	g := newGuarding(t, fake, capture.Auto)
-	at := func(port uint16) lb.FrontendKey {
-		return lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vip.Addr(), port)}
-	}
-	if err := g.tell(map[lb.FrontendKey]Answer{at(1): AnswerOwn, at(2): AnswerShared, at(3): AnswerOwn}); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.closeFirst(map[lb.FrontendKey]Answer{at(1): AnswerRefuse, at(2): AnswerNone, at(3): AnswerSilent, at(4): AnswerOwn, at(5): AnswerShared}); err != nil {
-		t.Fatal(err)
-	}
-	if want := (map[lb.FrontendKey]Answer{at(1): AnswerRefuse, at(3): AnswerSilent}); !maps.Equal(fake.answers, want) {
-		t.Errorf("the guard knows %v, want %v", fake.answers, want)
 	}
 }
 
@@ -262,6 +249,31 @@ func TestDropWithAGuard(t *testing.T) {
 		}
 	}
 	w.leaks()
+}
+
+// The guard knows before a socket closes, so that none of somebody else's is found
+// in its place.
+func TestGuardKnowsFirst(t *testing.T) {
+	addr, _ := backend(t, testnet.Named("backend"))
+	fake, silenced := newFakeGuard(), 0
+	fake.asked = func(at map[lb.FrontendKey]Answer) {
+		if at[lb.FrontendKey{Proto: flow.TCP, Address: vip}] != AnswerSilent {
+			return
+		}
+		silenced++
+		c, err := net.Dial("tcp", vip.String())
+		if err != nil {
+			t.Errorf("the socket has closed already: %v", err)
+			return
+		}
+		_ = c.Close()
+	}
+	w := newWorld(t, Options{Guard: fake})
+	w.serve(dropping(flow.TCP, vip, addr))
+	w.serve(dropping(flow.TCP, vip))
+	if silenced != 1 {
+		t.Errorf("silenced %d times", silenced)
+	}
 }
 
 // A guard that fails fails the frontends, and is told again.

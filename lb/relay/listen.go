@@ -88,7 +88,7 @@ func (r *Relay) programFrontends(_ context.Context, c store.Change) []store.Fail
 	for _, f := range failures {
 		without[f.Frontend] = struct{}{}
 	}
-	if err := r.guarding.closeFirst(r.answersLocked(c)); err != nil {
+	if err := r.closeFirstLocked(c); err != nil {
 		r.guarding.note(c)
 		return failRest(c, failures, err)
 	}
@@ -141,9 +141,11 @@ func (r *Relay) ensureListenerLocked(fe *store.Frontend, host func() (*capture.H
 // connections, or are to swallow them without a guard's help.
 func (r *Relay) wantedListeners(c store.Change) map[lb.FrontendKey]*store.Frontend {
 	wanted := make(map[lb.FrontendKey]*store.Frontend)
-	for _, fe := range proxied(c) {
-		if fe.Proto == flow.TCP && (fe.Scheduler.Usable() > 0 || r.swallows(fe)) {
-			wanted[fe.FrontendKey] = fe
+	for _, name := range c.Services {
+		for _, fe := range proxied(c.To, name) {
+			if fe.Proto == flow.TCP && (fe.Scheduler.Usable() > 0 || r.swallows(fe)) {
+				wanted[fe.FrontendKey] = fe
+			}
 		}
 	}
 	return wanted

@@ -19,6 +19,7 @@ type plan struct {
 type change struct {
 	vip, hint netip.Addr
 	replace   bool
+	again     bool // it may have been made already
 }
 
 // makePlan compares what is wanted with what the host has.
@@ -48,7 +49,7 @@ func makePlan(host *Host, vips []netip.Addr) *plan {
 func (p *plan) want(host *Host, vip, hint netip.Addr) {
 	if old, ok := host.ours[vip]; ok {
 		if old != hint {
-			p.changes = append(p.changes, change{vip, hint, true})
+			p.changes = append(p.changes, change{vip: vip, hint: hint, replace: true})
 		}
 		p.report.Routed++
 		p.kept4 = p.kept4 || vip.Is4()
@@ -65,7 +66,7 @@ func (p *plan) want(host *Host, vip, hint netip.Addr) {
 		p.report.Local[vip] = by
 		return
 	}
-	p.changes = append(p.changes, change{vip, hint, false})
+	p.changes = append(p.changes, change{vip: vip, hint: hint})
 	p.new4 = p.new4 || vip.Is4()
 }
 

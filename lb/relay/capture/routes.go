@@ -20,6 +20,9 @@ const (
 	// RouteMetric is the metric of the routes of ours. The kernel's own for a configured address have 0, so that an
 	// address that is configured later comes first, and replacing a route of ours cannot hit one of the kernel's.
 	RouteMetric = 1024
+
+	// fewRoutes is how many are changed one by one.
+	fewRoutes = 32
 )
 
 // RoutesParams says how OpenRoutes works. The zero value works.
@@ -39,6 +42,7 @@ type Routes struct {
 	kernel   kernel
 	release  func() // closes kernel
 	loopback int    // device index
+	bulk     *bulk  // for many routes at once; nil = one by one
 
 	// mu guards what follows, and the kernel's tables against two operations at once.
 	mu     sync.Mutex
@@ -71,7 +75,11 @@ func OpenRoutes(p RoutesParams) (_ *Routes, err error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open rtnetlink: %w", err), ns.Close())
 	}
-	return newRoutes(ns, nl, nl.Close, p)
+	r, err := newRoutes(ns, nl, nl.Close, p)
+	if err == nil {
+		r.bulk = &bulk{ns: ns, loopback: r.loopback}
+	}
+	return r, err
 }
 
 func newRoutes(ns *namespace, k kernel, release func(), p RoutesParams) (_ *Routes, err error) {
@@ -126,23 +134,21 @@ func (r *Routes) apply(host *Host, p *plan) (Report, error) {
 		}
 		report.Warnings = append(report.Warnings, host.unanswered()...)
 	}
-	for _, c := range p.changes {
+	changes := p.changes
+	if r.bulk != nil && len(changes) > fewRoutes {
+		changes = r.bulk.add(changes, &report)
+	}
+	for _, c := range changes {
 		r.change(c, &report)
 	}
-	var errs []error
-	for _, vip := range p.remove {
-		if err := r.remove(vip); err != nil {
-			errs = append(errs, err)
-			p.kept4 = p.kept4 || vip.Is4()
-			continue
-		}
-		report.Removed++
-	}
+	removed, left, err := r.removeAll(p.remove)
+	report.Removed += len(removed)
+	p.kept4 = p.kept4 || slices.ContainsFunc(left, netip.Addr.Is4)
 	if !p.kept4 && report.added4 == 0 {
-		_, err := r.arp.restore()
-		errs = append(errs, err)
+		_, restoreErr := r.arp.restore()
+		err = errors.Join(err, restoreErr)
 	}
-	return report, errors.Join(errs...)
+	return report, err
 }
 
 // change makes or replaces one route.
@@ -156,15 +162,38 @@ func (r *Routes) change(c change, report *Report) {
 		report.Replaced++
 		return
 	}
-	if err := r.kernel.RouteAdd(r.route(c.vip, c.hint)); err != nil {
+	add := r.kernel.RouteAdd
+	if c.again {
+		add = r.kernel.RouteReplace
+	}
+	if err := add(r.route(c.vip, c.hint)); err != nil {
 		report.Refused[c.vip] = fmt.Errorf("add local route for %s: %w", c.vip, explainRoute(err))
 		return
 	}
-	report.Added++
-	report.Routed++
-	if c.vip.Is4() {
-		report.added4++
+	report.added(c.vip)
+}
+
+func (r *Report) added(vip netip.Addr) {
+	r.Added++
+	r.Routed++
+	if vip.Is4() {
+		r.added4++
 	}
+}
+
+// removeAll takes routes away; left are those that the error is about.
+func (r *Routes) removeAll(vips []netip.Addr) (removed, left []netip.Addr, err error) {
+	if r.bulk != nil && len(vips) > fewRoutes {
+		removed, vips = r.bulk.remove(vips)
+	}
+	for _, vip := range vips {
+		if removeErr := r.remove(vip); removeErr != nil {
+			left, err = append(left, vip), errors.Join(err, removeErr)
+			continue
+		}
+		removed = append(removed, vip)
+	}
+	return removed, left, err
 }
 
 // remove takes a route away; one that is gone already is fine.
@@ -234,11 +263,8 @@ func (r *Routes) clear() (did []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, vip := range sortedKeys(host.ours) {
-		if removeErr := r.remove(vip); removeErr != nil {
-			err = errors.Join(err, removeErr)
-			continue
-		}
+	removed, _, err := r.removeAll(sortedKeys(host.ours))
+	for _, vip := range removed {
 		did = append(did, fmt.Sprintf("route local %s", vip))
 	}
 	if err != nil {

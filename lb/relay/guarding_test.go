@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 	"github.com/baton-lb/baton/lb"
@@ -262,11 +264,12 @@ func TestGuardKnowsFirst(t *testing.T) {
 		}
 		silenced++
 		c, err := net.Dial("tcp", vip.String())
-		if err != nil {
-			t.Errorf("the socket has closed already: %v", err)
-			return
+		if errors.Is(err, unix.ECONNREFUSED) {
+			t.Error("the socket has closed already")
 		}
-		_ = c.Close()
+		if err == nil { // else it was taken, and reset for want of a backend
+			_ = c.Close()
+		}
 	}
 	w := newWorld(t, Options{Guard: fake})
 	w.serve(dropping(flow.TCP, vip, addr))

@@ -106,10 +106,31 @@ func (f *tcpFlow) abort(by flow.By, why flow.Reason) {
 
 // closeCleanly ends a flow that both sides have closed.
 func (f *tcpFlow) closeCleanly() {
-	for _, l := range []*leg{&f.front, &f.back} {
-		_ = setLingerReset(l.fd, false)
-	}
+	f.mu.Lock()
+	f.packets[toBackend] = closeCleanly(f.back.fd, f.packets[toBackend])
+	f.packets[toClient] = closeCleanly(f.front.fd, f.packets[toClient])
+	f.gone = true
+	f.mu.Unlock()
 	f.close(f.endedBy, flow.ReasonClosed)
+}
+
+// closeCleanly makes close(2) say goodbye, where TCP has not done so already, and
+// returns how many packets the socket will have sent.
+func closeCleanly(fd int, before uint64) (packets uint64) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		_ = setLingerReset(fd, false)
+		return before
+	}
+	packets = uint64(info.Segs_out)
+	switch info.State {
+	case unix.BPF_TCP_CLOSE, unix.BPF_TCP_TIME_WAIT: // both goodbyes are said and heard
+		return packets
+	case unix.BPF_TCP_CLOSE_WAIT:
+		packets++ // close(2) will send ours
+	}
+	_ = setLingerReset(fd, false)
+	return packets
 }
 
 // setLingerReset makes close(2) send a reset, or not. Every socket of ours has it

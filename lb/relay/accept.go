@@ -51,7 +51,7 @@ func (a *acceptor) accept() (more bool) {
 			w.pause(flow.DropNoDescriptors)
 			return false
 		}
-		fd, sa, err := unix.Accept4(a.l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, peer, err := acceptConn(a.l.fd)
 		if err != nil {
 			w.r.budget.put(perFlow)
 			if a.failed(err) {
@@ -60,7 +60,7 @@ func (a *acceptor) accept() (more bool) {
 			continue
 		}
 		w.accepted()
-		a.hand(fd, addrPort(sa))
+		a.hand(fd, peer)
 	}
 	return true
 }

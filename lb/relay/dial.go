@@ -105,7 +105,7 @@ func (f *tcpFlow) dial(b *sched.Backend) bool {
 // connect tries local addresses and ports until one is free towards b.
 func (f *tcpFlow) connect(b *sched.Backend) (int, error) {
 	r := f.w.r
-	params := DialParams{KeepAlive: keepAliveOf(f.fe.Service.Timeouts)}
+	var params DialParams // the peer is watched once the flow has lived for a while: see settle
 	for ; ; f.dialTry++ {
 		if f.lease != nil {
 			params.Local = f.lease.Local()
@@ -136,30 +136,40 @@ func (f *tcpFlow) readyWhileDialing(l *leg, ev poll.Events) {
 	if ev&(poll.Out|poll.Err|poll.Hup) == 0 {
 		return
 	}
-	errno, err := unix.GetsockoptInt(f.back.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	switch {
+	switch err := f.dialError(ev); {
 	case err != nil:
-		f.retry(flow.DialLocal)
-	case errno != 0:
-		f.retry(answerFailure(unix.Errno(errno)))
-	case connectedToItself(f.back.fd):
+		f.retry(answerFailure(err))
+	case f.connectedToItself():
 		f.retry(flow.DialRefused)
 	default:
 		f.connected()
 	}
 }
 
-// connectedToItself reports whether a socket is its own peer. When nothing listens
+// dialError is why a connection failed: the event says whether, the socket why.
+func (f *tcpFlow) dialError(ev poll.Events) error {
+	if ev&(poll.Err|poll.Hup) == 0 {
+		return nil
+	}
+	f.back.broken = false
+	errno, err := unix.GetsockoptInt(f.back.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && errno != 0 {
+		err = unix.Errno(errno)
+	}
+	return err
+}
+
+// connectedToItself reports whether the socket is its own peer. When nothing listens
 // at a port of this host, and the kernel happens to choose that port for the
 // connection to it, TCP's simultaneous open makes such a socket (RFC 9293,
 // section 3.5).
-func connectedToItself(fd int) bool {
-	local, err := unix.Getsockname(fd)
-	if err != nil {
+func (f *tcpFlow) connectedToItself() bool {
+	peer := f.tried[len(f.tried)-1].Address
+	if !f.w.r.sources.chooses(peer.Port()) {
 		return false
 	}
-	peer, err := unix.Getpeername(fd)
-	return err == nil && addrPort(local) == addrPort(peer)
+	local, err := unix.Getsockname(f.back.fd)
+	return err == nil && addrPort(local) == peer
 }
 
 func (f *tcpFlow) connected() {

@@ -32,7 +32,7 @@ type DialParams struct {
 	Transparent bool           // Local is not an address of this host (IP_TRANSPARENT)
 	Mark        uint32         // SO_MARK; 0 = none
 	MSS         int            // largest segment, bytes; 0 = the kernel's choice
-	KeepAlive   KeepAlive
+	KeepAlive   KeepAlive      // zero = the kernel's defaults, for now
 }
 
 // dialTCP starts a connection. It is in progress, or complete, when err is nil.
@@ -58,8 +58,13 @@ func dialTCP(p DialParams, to netip.AddrPort) (fd int, err error) {
 }
 
 func (p DialParams) apply(fd int, to netip.Addr) error {
-	if err := setTCPOptions(fd, p.KeepAlive); err != nil {
+	if err := setStreamOptions(fd); err != nil {
 		return err
+	}
+	if p.KeepAlive != (KeepAlive{}) {
+		if err := p.KeepAlive.set(fd); err != nil {
+			return err
+		}
 	}
 	// Ports of connections in TIME_WAIT can then be bound again.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
@@ -111,31 +116,54 @@ func setTransparent(fd int, a netip.Addr) error {
 // setTCPOptions prepares a socket of either leg. Sockets accepted from a
 // listener inherit all of these from it.
 func setTCPOptions(fd int, k KeepAlive) error {
-	type option struct{ level, name, value int }
-	on := 1
-	if k.Off {
-		on = 0
+	if err := setStreamOptions(fd); err != nil {
+		return err
 	}
-	options := [...]option{
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
-		// Without this the kernel takes the urgent byte out of the stream (RFC 6093,
-		// section 6): it would not arrive at the other side at all.
-		{unix.SOL_SOCKET, unix.SO_OOBINLINE, 1},
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, on},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(k.Idle)},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(k.interval())},
-		// With this set the number of questions does not count (tcp_keepalive_timer).
-		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout(k.PeerLost)},
-	}
+	return k.set(fd)
+}
+
+type sockOption struct{ level, name, value int }
+
+func setOptions(fd int, options []sockOption) error {
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
 			return fmt.Errorf("set socket option %d/%d to %d: %w", o.level, o.name, o.value, err)
 		}
 	}
+	return nil
+}
+
+// streamOptions are for every socket from its first byte on.
+var streamOptions = []sockOption{
+	{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+	// Without this the kernel takes the urgent byte out of the stream (RFC 6093,
+	// section 6): it would not arrive at the other side at all.
+	{unix.SOL_SOCKET, unix.SO_OOBINLINE, 1},
+}
+
+func setStreamOptions(fd int) error {
+	if err := setOptions(fd, streamOptions); err != nil {
+		return err
+	}
 	if err := setLingerReset(fd, true); err != nil {
 		return fmt.Errorf("make close a reset: %w", err)
 	}
 	return nil
+}
+
+// set has the kernel watch over the peer as k says.
+func (k KeepAlive) set(fd int) error {
+	on := 1
+	if k.Off {
+		on = 0
+	}
+	return setOptions(fd, []sockOption{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, on},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(k.Idle)},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(k.interval())},
+		// With this set the number of questions does not count (tcp_keepalive_timer).
+		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout(k.PeerLost)},
+	})
 }
 
 // userTimeout is a time as TCP_USER_TIMEOUT takes it: 0 is none.

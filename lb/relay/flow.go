@@ -54,6 +54,7 @@ type tcpFlow struct {
 	phase       phase
 	queued      bool // in the loop's list of things to run soon
 	stopped     bool // an Offloader holds the descriptors
+	settled     bool // see settle
 	seenFirst   [2]bool
 	timer       poll.Timer
 	changed     int64 // when bytes last moved or a side closed, as poll.Loop.Nano
@@ -200,8 +201,10 @@ func (f *tcpFlow) move() {
 	if f.phase == phaseClosed {
 		return
 	}
+	f.toBackend.Last = f.toClient.Done()
 	f.moveHalf(&f.toBackend, toBackend, &f.front, &f.back)
 	if f.phase == phaseOpen || f.phase == phaseAborting {
+		f.toClient.Last = f.toBackend.Done()
 		f.moveHalf(&f.toClient, toClient, &f.back, &f.front)
 	}
 	switch {

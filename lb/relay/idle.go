@@ -21,8 +21,25 @@ func (f *tcpFlow) armIdle() {
 	f.armWithin(limit - time.Duration(f.w.loop.Nano()-f.changed))
 }
 
+// settleAfter is how old a flow is when the kernel is asked to watch over its
+// backend. Most flows are gone by then, and have saved the system calls.
+const settleAfter = 5 * time.Second
+
+// settle has the kernel watch over the backend as over the client, whose socket
+// has inherited that from the listener.
+func (f *tcpFlow) settle() {
+	if f.settled {
+		return
+	}
+	f.settled = true
+	_ = keepAliveOf(f.fe.Service.Timeouts).set(f.back.fd)
+}
+
 // armWithin sets the timer, to sooner if the peers are to be looked at before.
 func (f *tcpFlow) armWithin(d time.Duration) {
+	if !f.settled {
+		d = min(d, settleAfter, f.fe.Service.Timeouts.KeepAlive/2)
+	}
 	f.w.loop.Arm(&f.timer, min(d, max(minPeerCheck, f.fe.Service.Timeouts.PeerLost/2)))
 }
 
@@ -32,6 +49,7 @@ func (f *tcpFlow) checkIdle() {
 		f.armWithin(f.fe.Service.Timeouts.Idle)
 		return
 	}
+	f.settle()
 	if f.checkPeer(&f.front) || f.checkPeer(&f.back) {
 		return
 	}

@@ -72,6 +72,11 @@ func (s *sources) has(local netip.AddrPort, to netip.Addr) bool {
 	return port && local.Addr().Is4() == to.Is4() && (len(addrs) == 0 || slices.Contains(addrs, local.Addr()))
 }
 
+// chooses reports whether port may become a local one.
+func (s *sources) chooses(port uint16) bool {
+	return s.ports[0] <= port && port <= s.ports[len(s.ports)-1]
+}
+
 // tries is how many local addresses can be tried towards a backend.
 func (s *sources) tries(to netip.Addr) int {
 	if s.askKernel {

@@ -26,7 +26,7 @@ func (u *udpSocket) open(fe *store.Frontend, c udpClient, from *datagram.Name, n
 		return nil
 	}
 	kept, again := w.r.saved.take(c.key(), w.loop.Now(), fe.Service.Timeouts.UDPIdle)
-	s := &udpSession{udpClient: c, u: u, fe: fe, name: *from, fd: -1, active: w.loop.Nano()}
+	s := &udpSession{udpClient: c, u: u, fe: fe, kept: kept.counters(), name: *from, fd: -1, active: w.loop.Nano()}
 	s.together = [directions]uint16{math.MaxUint16, math.MaxUint16}
 	s.timer.Fire = s.onTimer
 	s.rec = w.r.registry.Open(kept.spec(fe, &c))

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"slices"
+	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/store"
@@ -55,12 +56,13 @@ func (u *udpWorker) evict(g *udpGroup) bool {
 // evictElsewhere has another worker end the oldest session of a service, or of its
 // largest one when service is "". It reports false when there are no sessions.
 func (u *udpWorker) evictElsewhere(service string) bool {
-	u.passEviction(service, len(u.w.r.workers)-1)
+	u.passEviction(service, time.Now(), len(u.w.r.workers)-1)
 	return u.w.r.budget.udp.Load() > 0
 }
 
-// passEviction asks the next worker, which asks the next one when it has none.
-func (u *udpWorker) passEviction(service string, workers int) {
+// passEviction asks the next worker, which asks the next one when it has none that
+// began before.
+func (u *udpWorker) passEviction(service string, before time.Time, workers int) {
 	if workers == 0 {
 		return
 	}
@@ -71,8 +73,8 @@ func (u *udpWorker) passEviction(service string, workers int) {
 		if service == "" {
 			g = next.udp.bySize.first()
 		}
-		if !next.udp.evict(g) {
-			next.udp.passEviction(service, workers-1)
+		if g == nil || g.oldest().rec.StartedAt().After(before) || !next.udp.evict(g) {
+			next.udp.passEviction(service, before, workers-1)
 		}
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -53,11 +52,20 @@ func (e *savedSession) key() udpKey {
 func (e *savedSession) spec(fe *store.Frontend, c *udpClient) flow.Spec {
 	return flow.Spec{
 		Proto: flow.UDP, Service: fe.Service.Name, Frontend: c.asked, Client: c.client,
-		ID: e.ID, StartedAt: e.StartedAt, Counters: flow.Counters{
-			BytesToBackend: e.BytesToBackend, BytesToClient: e.BytesToClient,
-			PacketsToBackend: e.PacketsToBackend, PacketsToClient: e.PacketsToClient,
-		},
+		ID: e.ID, StartedAt: e.StartedAt, Counters: e.counters(),
 	}
+}
+
+func (e *savedSession) counters() flow.Counters {
+	return flow.Counters{
+		BytesToBackend: e.BytesToBackend, BytesToClient: e.BytesToClient,
+		PacketsToBackend: e.PacketsToBackend, PacketsToClient: e.PacketsToClient,
+	}
+}
+
+// valid reports whether it can have been a session.
+func (e *savedSession) valid() bool {
+	return e.ID != 0 && e.Peer.IsValid() && e.Frontend.IsValid() && e.Backend.IsValid()
 }
 
 // savedSessions are those of an earlier process that have not come back yet, and
@@ -66,6 +74,7 @@ type savedSessions struct {
 	file    sync.Mutex // held while the file is written; guards what follows
 	written uint64     // Relay.udpChanges then
 	final   bool
+	live    []liveSession // empty; only its room is kept
 
 	mu sync.Mutex // after file; guards what follows
 	m  map[udpKey]savedSession
@@ -94,12 +103,15 @@ func (s *savedSessions) load(stateDir string) (n int, err error) {
 	defer s.mu.Unlock()
 	s.m = make(map[udpKey]savedSession, len(list))
 	for _, e := range list {
+		if !e.valid() {
+			continue
+		}
 		if e.Seen.IsZero() {
 			e.Seen = info.ModTime()
 		}
 		s.m[e.key()] = e
 	}
-	return len(list), nil
+	return len(s.m), nil
 }
 
 // take removes a session. It reports false, with nothing, when there is none that
@@ -145,10 +157,15 @@ func (r *Relay) saveSessions(final bool) error {
 		return os.Chtimes(path, now, now)
 	}
 	f.written, f.final = changes, final
-	list := f.pending(now)
 	for _, w := range r.workers {
-		_ = w.loop.Call(func() { list = w.udp.save(list) })
+		_ = w.loop.Call(func() { f.live = w.udp.appendTo(f.live) })
 	}
+	list := f.pending(now)
+	for i := range f.live {
+		list = append(list, f.live[i].save())
+	}
+	clear(f.live)
+	f.live = f.live[:0]
 	b, err := json.Marshal(list)
 	if err != nil {
 		return fmt.Errorf("keep the UDP sessions: %w", err)
@@ -162,23 +179,29 @@ func (r *Relay) saveSessions(final bool) error {
 	return nil
 }
 
-// save lists the sessions of a worker. It holds the loop: no system calls.
-func (u *udpWorker) save(list []savedSession) []savedSession {
+// liveSession is a session with what changes in it.
+type liveSession struct {
+	*udpSession
+	backend, source netip.AddrPort
+}
+
+// appendTo lists the sessions of a worker. It holds the loop: it makes no system
+// calls, and leaves what can be read elsewhere to others.
+func (u *udpWorker) appendTo(list []liveSession) []liveSession {
 	for _, socket := range u.sockets {
-		list = slices.Grow(list, len(socket.sessions))
 		for _, s := range socket.sessions {
-			list = append(list, s.save())
+			list = append(list, liveSession{s, s.backend.Address, s.source})
 		}
 	}
 	return list
 }
 
-func (s *udpSession) save() savedSession {
-	v := s.rec.View()
+func (s *liveSession) save() savedSession {
+	c := s.Counters()
 	e := savedSession{
-		ID: v.ID, StartedAt: v.StartedAt, Peer: s.peer, Frontend: s.local, Backend: s.backend.Address, Source: s.source,
-		BytesToBackend: v.BytesToBackend, BytesToClient: v.BytesToClient,
-		PacketsToBackend: v.PacketsToBackend, PacketsToClient: v.PacketsToClient,
+		ID: s.rec.ID(), StartedAt: s.rec.StartedAt(), Peer: s.peer, Frontend: s.local, Backend: s.backend, Source: s.source,
+		BytesToBackend: c.BytesToBackend + s.kept.BytesToBackend, BytesToClient: c.BytesToClient + s.kept.BytesToClient,
+		PacketsToBackend: c.PacketsToBackend + s.kept.PacketsToBackend, PacketsToClient: c.PacketsToClient + s.kept.PacketsToClient,
 	}
 	if s.proxied {
 		e.Client = s.client

@@ -53,13 +53,16 @@ func (s *udpSession) flushToBackend() {
 		if err == nil {
 			return
 		}
+		if err == datagram.ErrPartial {
+			err = s.readErrors()
+		}
 		if sent.Datagrams > 0 {
 			tries = 1
 		}
-		if tries == 1 {
+		if tries == 1 && err != nil {
 			s.backendFailed(err)
 		}
-		if !s.sendAgain(x, err, tries, toBackend) {
+		if err != nil && !s.sendAgain(x, err, tries, toBackend) {
 			tries = 0
 		}
 	}
@@ -101,7 +104,7 @@ func splittable(err error) bool {
 
 func udpDrop(err error) flow.Drop {
 	switch {
-	case errors.Is(err, unix.EMSGSIZE), errors.Is(err, unix.EINVAL):
+	case errors.Is(err, unix.EMSGSIZE):
 		return flow.DropTooBig
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
 		return flow.DropQueueFull
@@ -231,7 +234,7 @@ func (s *udpSession) flushToClient(x *datagram.Sender) {
 		if sent.Datagrams > 0 {
 			tries = 1
 		}
-		if !s.sendAgain(x, err, tries, toClient) {
+		if err != datagram.ErrPartial && !s.sendAgain(x, err, tries, toClient) {
 			tries = 0
 		}
 	}

@@ -45,6 +45,7 @@ type udpSession struct {
 	u    *udpSocket
 	fe   *store.Frontend
 	rec  *flow.Record
+	kept flow.Counters // what it had carried in an earlier process
 	name datagram.Name // of peer
 
 	// Towards the backend.

@@ -73,8 +73,8 @@ func (w *world) close() {
 	if n := w.relay.Flows(); n != 0 {
 		w.t.Errorf("the loops count %d flows", n)
 	}
-	if n := w.relay.budget.used.Load(); n != 0 {
-		w.t.Errorf("%d descriptors are still taken from the budget", n)
+	if n, udp := w.relay.budget.used.Load(), w.relay.budget.udp.Load(); n != 0 || udp != 0 {
+		w.t.Errorf("%d descriptors are still taken from the budget, %d for UDP", n, udp)
 	}
 	for s := range w.store.Snapshot().Services() {
 		for _, b := range s.Pool {
@@ -82,8 +82,10 @@ func (w *world) close() {
 				w.t.Errorf("%s: %s counts %d flows", s.Name, b.Address, n)
 			}
 		}
-		if l := w.relay.limits.of(s.Name); !l.idle() || len(l.perClient) != 0 {
-			w.t.Errorf("%s: the limits count %d flows, %d clients", s.Name, l.open, len(l.perClient))
+		for _, table := range []*limitTable{&w.relay.limits, &w.relay.udpLimits} {
+			if l := table.of(s.Name); !l.idle() || len(l.perClient) != 0 || l.sessions.Load() != 0 {
+				w.t.Errorf("%s: the limits count %d flows, %d clients, %d sessions", s.Name, l.open, len(l.perClient), l.sessions.Load())
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package datagram
 
 import (
+	"errors"
 	"net/netip"
 	"unsafe"
 
@@ -120,9 +121,13 @@ func (s *Sender) Len() int { return s.n - s.next }
 // Sent is what one Flush has sent.
 type Sent struct{ Datagrams, Bytes int }
 
-// Flush sends what was collected. On an error, an errno, the first message that is
-// left is the one that failed: Flush again, Skip or Split it and go on, or Reset.
-// Flush forgets what it has sent.
+// ErrPartial means that a message after the first failed, and that the kernel does
+// not say why: sendmmsg(2) has no place for that.
+var ErrPartial = errors.New("a datagram was not sent")
+
+// Flush sends what was collected. On an error, ErrPartial or an errno, the first
+// message that is left is the one that failed: Flush again, Skip or Split it and go
+// on, or Reset. Flush forgets what it has sent.
 func (s *Sender) Flush(fd int) (sent Sent, err error) {
 	for ; s.written < s.n; s.written++ {
 		s.writeControl(s.written)
@@ -151,6 +156,9 @@ func (s *Sender) sendAll(fd int, sent *Sent) error {
 		sent.Datagrams += s.meta[s.next].count
 		sent.Bytes += s.meta[s.next].bytes
 		s.next++
+	}
+	if s.next < s.n {
+		return ErrPartial
 	}
 	return nil
 }

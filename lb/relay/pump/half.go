@@ -54,6 +54,10 @@ type Half struct {
 	Ended    bool // Src has announced its end: a short read is not the last one
 	Urgent   bool // Src has an urgent byte: a read stops in front of it, and is short too
 
+	// Last says that the other direction has ended too: the owner will close Dst
+	// at once, which tells its peer as much as a shutdown would.
+	Last bool
+
 	// Abortive says that the end of Src is not a clean one: when the bytes
 	// before it are delivered, Dst is not shut down.
 	Abortive bool
@@ -117,7 +121,7 @@ func (h *Half) Move(k *Kit, budget int) (Status, error) {
 // finish passes the end of Src on.
 func (h *Half) finish() (Status, error) {
 	h.done = true
-	if h.Abortive {
+	if h.Abortive || h.Last {
 		return Done, nil
 	}
 	err := unix.Shutdown(h.Dst, unix.SHUT_WR)

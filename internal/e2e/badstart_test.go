@@ -222,7 +222,7 @@ func TestCannotServe(t *testing.T) {
 		try(at("auto", vip, own), 0).says(t, 1, inUse)
 		holder.Close()
 		taken := w.Balancer.Serve(80, testnet.Sink) // on the wildcard address
-		try(at("auto", own, vip), 0).says(t, 1, // the guard gives the VIP to a socket that is bound elsewhere
+		try(at("auto", own, vip), 0).says(t, 1,     // the guard gives the VIP to a socket that is bound elsewhere
 			fmt.Sprintf("DIR/baton.yaml:6: … tcp://%s: … in use by e2e.test (pid %d)", own, os.Getpid()))
 		try(at("anyip", vip), 0).says(t, 1,
 			fmt.Sprintf("DIR/baton.yaml:6: … tcp://%s: … in use by e2e.test (pid %d)", vip, os.Getpid()))

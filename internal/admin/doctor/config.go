@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/relay/capture"
 )
@@ -81,7 +82,9 @@ func (e *examination) frontend(service string, k lb.FrontendKey) Frontend {
 	if a.Is6() && probeIPv6(e.host).Answer == Absent {
 		add("IPv6 is not available on this host")
 	}
-	if !e.host.mayBind(k.Address.Port()) {
+	// Through a shared socket, nothing is bound at the frontend.
+	shared := mode == capture.SKLookup && k.Proto == flow.TCP
+	if !shared && !e.host.mayBind(k.Address.Port()) {
 		add("port %d needs CAP_NET_BIND_SERVICE", k.Address.Port())
 	}
 	_, local := e.ground.Local(a)
@@ -94,7 +97,7 @@ func (e *examination) frontend(service string, k lb.FrontendKey) Frontend {
 	case !local && !a.IsUnspecified() && !a.IsLoopback() && !e.host.nonlocalBind(a.Is6()):
 		add("%s is not configured on this host: configure it, or use capture: auto", a)
 	}
-	if len(f.Problems) == 0 && !e.busy && (local || a.IsUnspecified() || a.IsLoopback()) {
+	if len(f.Problems) == 0 && !e.busy && !shared && (local || a.IsUnspecified() || a.IsLoopback()) {
 		if err := tryBind(k.Address); errors.Is(err, errPortTaken) {
 			add("port %d is taken: %v", k.Address.Port(), err)
 		}

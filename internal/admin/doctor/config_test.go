@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -84,6 +85,7 @@ func TestExamineConfig(t *testing.T) {
 	}
 	defer wild.Close()
 
+	works, fails := func() error { return nil }, func() error { return errors.New("too old") }
 	for _, tc := range []struct {
 		name     string
 		mode     capture.Mode
@@ -92,6 +94,7 @@ func TestExamineConfig(t *testing.T) {
 		why      string
 		problem  string
 		without  []int
+		guard    func() error
 	}{
 		{name: "configured", frontend: "tcp://" + own + ":80", capture: "bind", why: "address of "},
 		{name: "wildcard", frontend: "tcp://0.0.0.0:80", capture: "bind", why: "every address"},
@@ -103,13 +106,21 @@ func TestExamineConfig(t *testing.T) {
 		{name: "own address by anyip", mode: capture.AnyIP, frontend: "tcp://" + own + ":80", problem: "is an address of this host"},
 		{name: "no route", frontend: "tcp://10.96.0.10:80", capture: "anyip", problem: "needs CAP_NET_ADMIN", without: []int{unix.CAP_NET_ADMIN}},
 		{name: "low port", frontend: "tcp://" + own + ":80", capture: "bind", problem: "port 80 needs CAP_NET_BIND_SERVICE", without: []int{unix.CAP_NET_BIND_SERVICE}},
+		{name: "guard", frontend: "tcp://10.96.0.10:80", capture: "sklookup", why: "a local route", guard: works},
+		{name: "guard, IPv6", frontend: "tcp://[fd96::10]:80", capture: "sklookup", why: "a local route", guard: works},
+		{name: "guard and anyip", mode: capture.AnyIP, frontend: "tcp://10.96.0.10:80", capture: "anyip", guard: works},
+		{name: "guard and the host's own", frontend: "tcp://" + own + ":80", capture: "bind", guard: works},
+		{name: "guard and a low port", frontend: "tcp://10.96.0.10:80", capture: "sklookup", guard: works, without: []int{unix.CAP_NET_BIND_SERVICE}},
+		{name: "guard, low port, UDP", frontend: "udp://10.96.0.10:53", capture: "sklookup", guard: works, without: []int{unix.CAP_NET_BIND_SERVICE}, problem: "port 53 needs"},
+		{name: "sklookup without a guard", mode: capture.SKLookup, frontend: "tcp://10.96.0.10:80", capture: "sklookup", guard: fails, problem: "capture: sklookup needs the guard: too old"},
+		{name: "auto without a guard", frontend: "tcp://10.96.0.10:80", capture: "anyip", guard: fails},
 		{name: "high port", frontend: "tcp://" + own + ":8080", capture: "bind", without: []int{unix.CAP_NET_BIND_SERVICE}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := Config{Capture: tc.mode, Services: []lb.Service{service("web", []string{tc.frontend}, []string{"10.1.0.1:80"})}}
 			var r Report
 			h.Do(func() {
-				host := newHost(Options{})
+				host := newHost(Options{Guard: tc.guard})
 				for _, capability := range tc.without {
 					host.caps &^= 1 << capability
 				}
@@ -123,7 +134,8 @@ func TestExamineConfig(t *testing.T) {
 				t.Errorf("problems %q, want %q", problems, tc.problem)
 			}
 			exposed := strings.Contains(strings.Join(r.Warnings, "; "), "tcp 0.0.0.0:2222")
-			if wantExposed := tc.capture == "anyip" && !strings.Contains(tc.frontend, "["); exposed != wantExposed {
+			guarded := tc.guard != nil && tc.guard() == nil
+			if wantExposed := tc.capture != "" && tc.capture != "bind" && !guarded && !strings.Contains(tc.frontend, "["); exposed != wantExposed {
 				t.Errorf("warnings %q", r.Warnings)
 			}
 		})

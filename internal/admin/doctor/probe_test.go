@@ -103,11 +103,20 @@ func TestProbesLeaveNothing(t *testing.T) {
 	h := testnet.New(t).Host("a")
 	before := routes(t, h)
 	var r Report
-	h.Do(func() { r = Examine(t.Context(), Options{StateDir: t.TempDir()}) })
+	asked := false
+	o := Options{
+		StateDir: t.TempDir(),
+		Probes:   []Probe{{Name: "more", Run: func() Finding { return Finding{Answer: Present, Detail: "yes"} }}},
+		Guard: func() error {
+			asked = true
+			return loopbackUp()
+		},
+	}
+	h.Do(func() { r = Examine(t.Context(), o) })
 	if after := routes(t, h); after != before {
 		t.Errorf("routes before\n%s\nafter\n%s", before, after)
 	}
-	if len(r.Probes) != len(probes) || !r.Fine || len(r.Paths) != 4 {
+	if !asked || len(r.Probes) != len(probes)+1 || !r.Fine || len(r.Paths) != 4 {
 		t.Errorf("%+v", r)
 	}
 	for _, f := range r.Probes {
@@ -115,7 +124,7 @@ func TestProbesLeaveNothing(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 		switch f.Probe {
-		case "anyip", "splice", "loopback", "TCP_USER_TIMEOUT", "state directory":
+		case "anyip", "guard", "more", "splice", "loopback", "TCP_USER_TIMEOUT", "state directory":
 			if f.Answer != Present {
 				t.Errorf("%+v", f)
 			}

@@ -50,7 +50,7 @@ func (h *host) capability(c int, name, uses, todo string) Finding {
 }
 
 func probeNetAdmin(h *host) Finding {
-	return h.capability(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "routes for VIPs that are not configured (anyip)", "")
+	return h.capability(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "routes for VIPs that are not configured (anyip), the guard", "")
 }
 
 func probeNetBind(h *host) Finding {

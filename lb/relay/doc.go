@@ -1,7 +1,8 @@
 // Package relay owns the userspace data path for TCP: it takes connections at
 // frontends, dials a backend for each, moves the bytes, and ends both sides in
 // the way that one of them ended. It declares what it needs of others: who
-// brings connections here (Capturer) and who may take a flow over (Offloader).
+// guards the addresses of frontends (Guard) and who may take a flow over
+// (Offloader).
 //
 // Connections live on a few event loops (lb/relay/poll), each on the one that
 // accepted it or the least loaded one: a flow's state is touched by that loop
@@ -16,6 +17,9 @@
 //	idle.go      ending what stands still
 //	pause.go     telling a peer that pauses from one that is lost
 //	listen.go    listeners follow the store's frontends
+//	vips.go      routes follow their addresses
+//	answers.go   what the guard is told: which frontends answer, and with what
+//	shared.go    the sockets that many frontends share
 //	vips.go      so do routes; leaving.go: not before the last connection
 //	removed.go   flows of backends that have gone
 //	offload.go   the seam to the kernel paths

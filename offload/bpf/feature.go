@@ -21,7 +21,7 @@ type Feature struct {
 
 var (
 	featureSyscall  = Feature{"bpf(2)", "3.18", "every program", func() error { return features.HaveMapType(ebpf.Hash) }}
-	featureBTF      = Feature{"BTF", "5.2", "types of the running kernel; the guard does without", haveKernelBTF}
+	featureBTF      = Feature{"BTF", "5.4", "types of the running kernel; the guard does without", haveKernelBTF}
 	featureSockmap  = Feature{"sockmap", "4.14", "few sockets shared by all frontends (sklookup)", func() error { return features.HaveMapType(ebpf.SockMap) }}
 	featureSKLookup = Feature{"sk_lookup", "5.9", "the guard of VIPs", func() error { return features.HaveProgramType(ebpf.SkLookup) }}
 )

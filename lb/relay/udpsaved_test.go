@@ -26,8 +26,7 @@ func TestUDPSessionsOutliveARestart(t *testing.T) {
 	svc := udpOf(service("dns", udpVIP, a.addr, b.addr))
 	type client struct {
 		*net.UDPConn
-		at   string
-		view flow.View
+		at string
 	}
 	var clients []client
 	first := newWorld(t, Options{Loops: 2, StateDir: dir})

@@ -13,7 +13,7 @@ GENERATE_NEEDS := $(RUN_NEEDS) clang-14 llvm-14
 
 # The whole suite stays below this for ever; a package may take PACKAGE_TIME.
 SUITE_TIME := 25m
-PACKAGE_TIME := 10m
+PACKAGE_TIME := 20m
 
 FUZZ_TIME := 1m
 PKG := ./...

@@ -29,6 +29,10 @@ type Service struct {
 	Limits           Limits
 	Steer            Steer
 	SCTP             SCTP
+
+	// HealthCheckNodePort is where load balancers outside ask whether this node
+	// has a backend; 0 = nowhere. Kubernetes sets it, a file has no key for it.
+	HealthCheckNodePort uint16
 }
 
 // Affinity keeps a client at its backend. The zero value is none.

@@ -142,6 +142,9 @@ func (in *instance) build(config *file.Config) (err error) {
 	})
 	in.onClose(in.health.Close)
 	in.store.Register(store.Backends, "health", in.health)
+	nodePorts := health.NewNodePorts(health.NodePortOptions{Log: in.log})
+	in.onClose(nodePorts.Close)
+	in.store.Register(store.Cleanup, "health check node ports", nodePorts)
 	in.store.Register(store.Cleanup, "affinity", in.picker)
 	in.admin, err = admin.New(admin.Options{
 		Socket: in.o.socket, HTTP: config.Admin.HTTP,

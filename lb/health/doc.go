@@ -34,4 +34,10 @@
 // # Kernel
 //
 // Plain sockets. IP_RECVERR, so that a UDP probe hears of every ICMP error.
+//
+// # Health check node ports
+//
+// NodePorts answers load balancers in front of the nodes that ask whether a
+// service has a backend on this one. It is a thing apart: it probes nobody and
+// reads the snapshot only.
 package health

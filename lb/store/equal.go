@@ -23,6 +23,7 @@ func equal(a, b *lb.Service) bool {
 		a.Limits == b.Limits &&
 		a.Steer == b.Steer &&
 		a.SCTP == b.SCTP &&
+		a.HealthCheckNodePort == b.HealthCheckNodePort &&
 		slices.Equal(a.AcceptProxy, b.AcceptProxy) &&
 		slices.Equal(a.Allow, b.Allow) &&
 		slices.Equal(a.Deny, b.Deny) &&

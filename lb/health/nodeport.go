@@ -1,0 +1,196 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// NodePortOptions configures NodePorts. The zero value works.
+type NodePortOptions struct {
+	Addresses []netip.Addr // where the ports are bound; empty = every address, both families
+	Log       *slog.Logger // nil = silent
+}
+
+// NodePorts answers load balancers outside that ask whether this node has a
+// backend of a service (lb.Service.HealthCheckNodePort; Kubernetes: "health check
+// node port"): 200 when one on this node takes new flows, else 503, also when
+// those that are left only finish what they have.
+//
+// It is a store.Programmer for phase Cleanup, so that a port that cannot be had
+// holds nothing else of its service back. A port is bound once for each
+// address, whatever services and programmings ask for it; one that cannot be
+// bound is the service's failure and is tried again.
+type NodePorts struct {
+	addresses []netip.AddrPort // with port 0
+	log       *slog.Logger
+	serving   sync.WaitGroup
+
+	mu    sync.RWMutex // guards what follows
+	ports map[uint16]*nodePort
+}
+
+// nodePort is one port with the service that it speaks for.
+type nodePort struct {
+	service string
+	local   int // backends on this node that take new flows
+	servers map[netip.AddrPort]*http.Server
+}
+
+var _ store.Programmer = (*NodePorts)(nil)
+
+// NewNodePorts makes NodePorts that answer nowhere yet.
+func NewNodePorts(o NodePortOptions) *NodePorts {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if len(o.Addresses) == 0 {
+		o.Addresses = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	}
+	n := &NodePorts{log: o.Log, ports: make(map[uint16]*nodePort)}
+	for _, a := range o.Addresses {
+		n.addresses = append(n.addresses, netip.AddrPortFrom(a, 0))
+	}
+	return n
+}
+
+// Program opens and closes ports for the changed services and counts their
+// backends anew.
+func (n *NodePorts) Program(_ context.Context, c store.Change) (failures []store.Failure) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changed := make(map[string]bool, len(c.Services))
+	for _, name := range c.Services {
+		changed[name] = true
+	}
+	for port, p := range n.ports {
+		if s, ok := c.To.Service(p.service); changed[p.service] && (!ok || s.HealthCheckNodePort != port) {
+			n.closeLocked(port)
+		}
+	}
+	for _, name := range c.Services {
+		s, ok := c.To.Service(name)
+		if !ok || s.HealthCheckNodePort == 0 {
+			continue
+		}
+		if err := n.openLocked(s); err != nil {
+			failures = append(failures, store.Failure{Service: name, Err: err})
+		}
+	}
+	return failures
+}
+
+// openLocked makes the port of a service answer for it. What is bound stays so.
+func (n *NodePorts) openLocked(s *store.Service) error {
+	port := s.HealthCheckNodePort
+	p := n.ports[port]
+	if p == nil {
+		p = &nodePort{service: s.Name, servers: make(map[netip.AddrPort]*http.Server)}
+		n.ports[port] = p
+	}
+	if p.service != s.Name {
+		return fmt.Errorf("health check node port %d is that of service %s", port, p.service)
+	}
+	p.local = takingNew(s)
+	var errs []error
+	for _, a := range n.addresses {
+		at := netip.AddrPortFrom(a.Addr(), port)
+		if p.servers[at] != nil {
+			continue
+		}
+		server, err := n.serve(at, port)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("health check node port: %w", err))
+			continue
+		}
+		p.servers[at] = server
+	}
+	return errors.Join(errs...)
+}
+
+// takingNew counts the backends on this node that take new flows.
+func takingNew(s *store.Service) (count int) {
+	for _, b := range s.Pool {
+		if b.Local && b.TakesNew() {
+			count++
+		}
+	}
+	return count
+}
+
+func (n *NodePorts) serve(at netip.AddrPort, port uint16) (*http.Server, error) {
+	network := "tcp6" // of one family each: [::] does not take IPv4 too
+	if at.Addr().Is4() {
+		network = "tcp4"
+	}
+	var config net.ListenConfig
+	config.SetMultipathTCP(false)
+	l, err := config.Listen(context.Background(), network, at.String())
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { n.answer(w, port) }),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+	}
+	n.serving.Go(func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			n.log.Error("a health check node port has stopped to answer", "at", at, "err", err)
+		}
+	})
+	return server, nil
+}
+
+// answer has the form of kube-proxy's, which cloud load balancers know.
+func (n *NodePorts) answer(w http.ResponseWriter, port uint16) {
+	n.mu.RLock()
+	p := n.ports[port]
+	var name string
+	var local int
+	if p != nil {
+		name, local = p.service, p.local
+	}
+	n.mu.RUnlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(local))
+	if local == 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(struct {
+		Service        string `json:"service"`
+		LocalEndpoints int    `json:"localEndpoints"`
+		Healthy        bool   `json:"serviceProxyHealthy"`
+	}{name, local, true})
+}
+
+func (n *NodePorts) closeLocked(port uint16) {
+	for _, s := range n.ports[port].servers {
+		_ = s.Close()
+	}
+	delete(n.ports, port)
+}
+
+// Close closes every port and waits for what is being answered.
+func (n *NodePorts) Close() error {
+	n.mu.Lock()
+	for port := range n.ports {
+		n.closeLocked(port)
+	}
+	n.mu.Unlock()
+	n.serving.Wait()
+	return nil
+}

@@ -178,8 +178,10 @@ func (r *Relay) endFlows(gone map[member]flow.Reason) {
 	}
 	r.barrier() // from here on no loop chooses one of them
 	for _, rec := range r.registry.Records() {
-		if why, ok := gone[member{rec.Service(), rec.Backend()}]; ok {
-			rec.End(flow.ByBaton, why)
+		why, ok := gone[member{rec.Service(), rec.Backend()}]
+		if !ok || rec.Key().Proto() == flow.UDP && rec.View().Path == flow.PathUserspace {
+			continue // UDP sessions move: see followUDP
 		}
+		rec.End(flow.ByBaton, why)
 	}
 }

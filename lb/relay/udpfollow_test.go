@@ -66,19 +66,22 @@ func TestUDPFollowsTheSnapshot(t *testing.T) {
 func TestUDPSilentSessionsFollow(t *testing.T) {
 	a, b := newUDPBackend(t, "a"), newUDPBackend(t, "b")
 	w := newWorld(t, Options{Loops: 2})
-	w.serve(udpOf(service("dns", udpVIP, a.addr)))
+	svc := udpOf(service("dns", udpVIP, a.addr))
+	svc.OnBackendRemoved = lb.Reset // does not concern UDP
+	w.serve(svc)
 	const n = 3 * followChunk
 	for range n {
 		ask(t, udpClientTo(t, udpVIP), a)
 	}
-	w.serve(udpOf(service("dns", udpVIP, b.addr)))
+	svc.Backends = udpOf(service("", udpVIP, b.addr)).Backends
+	w.serve(svc)
 	for _, rec := range w.sessions(n) {
 		if v := rec.View(); v.Backend != b.addr || v.Picked != flow.ByRetry {
 			t.Fatalf("a session is at %s (%s)", v.Backend, v.Picked)
 		}
 	}
-	svc, _ := w.store.Snapshot().Service("dns")
-	if got := svc.Pool[0].Load.Flows(); got != n {
+	published, _ := w.store.Snapshot().Service("dns")
+	if got := published.Pool[0].Load.Flows(); got != n {
 		t.Errorf("the backend counts %d flows", got)
 	}
 	w.serve(udpOf(service("dns", udpVIP)))

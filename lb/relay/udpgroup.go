@@ -7,7 +7,10 @@ import (
 )
 
 // udpList is a list of sessions, the one that stood still longest first.
-type udpList struct{ first, last *udpSession }
+type udpList struct {
+	first, last *udpSession
+	n           int
+}
 
 func (l *udpList) push(s *udpSession) {
 	s.list, s.prev, s.next = l, l.last, nil
@@ -17,6 +20,7 @@ func (l *udpList) push(s *udpSession) {
 		l.first = s
 	}
 	l.last = s
+	l.n++
 }
 
 func (l *udpList) remove(s *udpSession) {
@@ -31,6 +35,7 @@ func (l *udpList) remove(s *udpSession) {
 		l.last = s.prev
 	}
 	s.list, s.prev, s.next = nil, nil, nil
+	l.n--
 }
 
 func (l *udpList) appendTo(all []*udpSession) []*udpSession {
@@ -41,15 +46,15 @@ func (l *udpList) appendTo(all []*udpSession) []*udpSession {
 }
 
 // udpGroup is the sessions of one service on one worker; there is none without
-// sessions. Those with one datagram from the client stand apart: they go first
-// when room is needed.
+// sessions. Those with one datagram from the client stand apart.
 type udpGroup struct {
 	service       string
 	limits        *limits // of all workers
-	n             int
 	oneShot, used udpList
 	index         int // in groupsBySize
 }
+
+func (g *udpGroup) n() int { return g.oneShot.n + g.used.n }
 
 // touch makes s the youngest of its list, which is another one from the client's
 // second datagram on.
@@ -67,10 +72,12 @@ func (g *udpGroup) touch(s *udpSession) {
 	want.push(s)
 }
 
-// oldest is the session to give up first.
+// oldest is the session to give up first: the oldest of those with one datagram, so
+// that a flood of them does not push out others. But they have a quarter of the
+// places for themselves: with fewer, each would go before its answer comes.
 func (g *udpGroup) oldest() *udpSession {
-	if g.oneShot.first != nil {
-		return g.oneShot.first
+	if s := g.oneShot.first; s != nil && 4*g.oneShot.n >= g.n() {
+		return s
 	}
 	return g.used.first
 }
@@ -79,7 +86,7 @@ func (g *udpGroup) oldest() *udpSession {
 type groupsBySize []*udpGroup
 
 func (h groupsBySize) Len() int           { return len(h) }
-func (h groupsBySize) Less(i, j int) bool { return h[i].n > h[j].n }
+func (h groupsBySize) Less(i, j int) bool { return h[i].n() > h[j].n() }
 
 func (h groupsBySize) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
@@ -157,10 +164,9 @@ func (u *udpWorker) admit(s *udpSession, lim *limits) {
 		u.groups[g.service] = g
 		heap.Push(&u.bySize, g)
 	}
-	g.n++
-	heap.Fix(&u.bySize, g.index)
 	s.group = g
 	g.touch(s)
+	heap.Fix(&u.bySize, g.index)
 	s.u.add(s)
 	u.w.loop.Load().Add(1)
 }
@@ -169,7 +175,7 @@ func (u *udpWorker) admit(s *udpSession, lim *limits) {
 func (u *udpWorker) forget(s *udpSession) {
 	g := s.group
 	s.list.remove(s)
-	if g.n--; g.n > 0 {
+	if g.n() > 0 {
 		heap.Fix(&u.bySize, g.index)
 	} else {
 		heap.Remove(&u.bySize, g.index)

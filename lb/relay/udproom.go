@@ -44,11 +44,13 @@ func (u *udpWorker) giveBack(lim *limits) {
 	u.w.r.budget.putUDP()
 }
 
-// evict ends the oldest session of a group, which may be nil.
+// evict ends the oldest session of a group, which may be nil. The one whose client
+// has just sent something is not old.
 func (u *udpWorker) evict(g *udpGroup) bool {
 	if g == nil {
 		return false
 	}
+	u.flush()
 	g.oldest().close(flow.ByBaton, flow.ReasonEvicted)
 	return true
 }

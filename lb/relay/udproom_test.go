@@ -81,6 +81,71 @@ func TestUDPOldestMakesRoom(t *testing.T) {
 	}
 }
 
+// A session whose client sends again, in the batch in which another one needs room,
+// is not the oldest any more: its answer comes.
+func TestUDPOldestHasJustSent(t *testing.T) {
+	b := newUDPBackend(t, "a")
+	w := newWorld(t, Options{Loops: 1})
+	svc := udpOf(service("dns", udpVIP, b.addr))
+	svc.Limits.UDPSessions = 2
+	w.serve(svc)
+	first, second := udpClientTo(t, udpVIP), udpClientTo(t, udpVIP)
+	ask(t, first, b)
+	ask(t, second, b)
+	resume := w.pause(0)
+	send(t, first, "again")
+	third := udpClientTo(t, udpVIP)
+	send(t, third, "x")
+	resume()
+	if got, err := take(first, patience); err != nil || got != "a again" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := take(third, patience); err != nil || got != "a x" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	wantEnd(t, w.ended(second.LocalAddr()), flow.ByBaton, flow.ReasonEvicted)
+}
+
+// Sessions of one datagram keep a quarter of the places: with fewer, each of them
+// would make room for the next before its answer has come.
+func TestUDPOneShotsKeepAQuarter(t *testing.T) {
+	b := newUDPBackend(t, "a")
+	w := newWorld(t, Options{Loops: 1})
+	svc := udpOf(service("dns", udpVIP, b.addr))
+	svc.Limits.UDPSessions = 20
+	w.serve(svc)
+	for range 20 {
+		c := udpClientTo(t, udpVIP)
+		ask(t, c, b)
+		ask(t, c, b)
+	}
+	resume := w.pause(0)
+	var clients []*net.UDPConn
+	for range 5 {
+		c := udpClientTo(t, udpVIP)
+		send(t, c, "x")
+		clients = append(clients, c)
+	}
+	resume()
+	for i, c := range clients {
+		if got, err := take(c, patience); err != nil || got != "a x" {
+			t.Errorf("client %d: %q, %v", i, got, err)
+		}
+	}
+	for range 40 {
+		ask(t, udpClientTo(t, udpVIP), b)
+	}
+	used := 0
+	for _, rec := range w.sessions(20) {
+		if rec.View().PacketsToBackend > 1 {
+			used++
+		}
+	}
+	if used != 15 && used != 16 {
+		t.Errorf("%d of 20 sessions are of clients that have said more", used)
+	}
+}
+
 // A limit that becomes lower is reached as new sessions come.
 func TestUDPLoweredLimit(t *testing.T) {
 	b := newUDPBackend(t, "a")
@@ -264,8 +329,8 @@ func checkGroups(t *testing.T, u *udpWorker, live map[*udpSession]bool) {
 	n, most := 0, 0
 	for name, g := range u.groups {
 		in := len(g.oneShot.appendTo(nil)) + len(g.used.appendTo(nil))
-		if in != g.n || in == 0 || g.service != name || u.bySize[g.index] != g {
-			t.Fatalf("%s has %d sessions and counts %d", name, in, g.n)
+		if in != g.n() || in == 0 || g.service != name || u.bySize[g.index] != g {
+			t.Fatalf("%s has %d sessions and counts %d", name, in, g.n())
 		}
 		for _, s := range g.oneShot.appendTo(nil) {
 			if !s.oneShot() || !live[s] {
@@ -274,7 +339,7 @@ func checkGroups(t *testing.T, u *udpWorker, live map[*udpSession]bool) {
 		}
 		n, most = n+in, max(most, in)
 	}
-	if n != len(live) || len(u.bySize) != len(u.groups) || most > 0 && u.bySize.first().n != most {
+	if n != len(live) || len(u.bySize) != len(u.groups) || most > 0 && u.bySize.first().n() != most {
 		t.Fatalf("%d sessions of %d are listed, the largest group is not %d", n, len(live), most)
 	}
 }

@@ -124,6 +124,7 @@ func (in *instance) build(config *file.Config) (err error) {
 	options := relay.Options{
 		Store: in.store, Picker: in.picker, Registry: in.registry, Log: in.log,
 		Capture: mode, NoGuard: in.noGuard, StateDir: in.o.stateDir, ObserveDial: metrics.Dial.Observe,
+		Loops: eventLoops(),
 		Source: relay.SourceParams{
 			Addresses: config.Source.Addresses, FirstPort: config.Source.Ports.Lo, LastPort: config.Source.Ports.Hi,
 		},

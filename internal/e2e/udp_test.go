@@ -11,102 +11,12 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
-	"github.com/baton-lb/baton/internal/testnet"
 )
-
-// udpServer answers datagrams on a host.
-type udpServer struct {
-	pc    net.PacketConn
-	got   atomic.Int64
-	mu    sync.Mutex
-	froms map[string]int // datagrams by sender
-	wg    sync.WaitGroup
-}
-
-// serveUDP runs answer for each datagram; nil from it is no answer.
-func serveUDP(t *testing.T, h *testnet.Host, at netip.AddrPort, answer func(b []byte) []byte) *udpServer {
-	t.Helper()
-	pc, err := h.ListenPacket("udp", at)
-	if err != nil {
-		t.Fatalf("listen: %v", err)
-	}
-	_ = pc.(*net.UDPConn).SetReadBuffer(8 << 20)
-	s := &udpServer{pc: pc, froms: make(map[string]int)}
-	s.wg.Go(func() {
-		buf := make([]byte, 70_000)
-		for {
-			n, from, err := pc.ReadFrom(buf)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil {
-				continue
-			}
-			s.got.Add(1)
-			s.mu.Lock()
-			s.froms[from.String()]++
-			s.mu.Unlock()
-			if out := answer(buf[:n]); out != nil {
-				_, _ = pc.WriteTo(out, from)
-			}
-		}
-	})
-	t.Cleanup(s.close)
-	return s
-}
-
-func (s *udpServer) close() { s.pc.Close(); s.wg.Wait() }
-
-// senders is from how many addresses datagrams have come.
-func (s *udpServer) senders() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.froms)
-}
-
-func echo(b []byte) []byte { return b }
-
-// named answers with a name before what came.
-func named(name string) func([]byte) []byte {
-	return func(b []byte) []byte { return append([]byte(name+" "), b...) }
-}
-
-// udpService is the configuration of one UDP service.
-func (w world) udpService(backends []string, more ...string) string {
-	return strings.ReplaceAll(w.service(backends, more...), "tcp://", "udp://")
-}
-
-// udp is a connected socket of the client.
-func (w world) udp(t *testing.T, to netip.AddrPort) net.Conn {
-	t.Helper()
-	c, err := w.Client.Dial("udp", to)
-	if err != nil {
-		t.Fatalf("connect a UDP socket: %v", err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// exchange sends one datagram and waits for one.
-func exchange(c net.Conn, b []byte) ([]byte, error) {
-	if _, err := c.Write(b); err != nil {
-		return nil, err
-	}
-	return receive(c)
-}
-
-func receive(c net.Conn) ([]byte, error) {
-	buf := make([]byte, 70_000)
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
-	n, err := c.Read(buf)
-	return buf[:n], err
-}
 
 // U1: a balancer with several addresses on one leg answers from the one that was asked.
 func TestUDPAnswerAddress(t *testing.T) {
@@ -403,59 +313,6 @@ func TestUDPBackendsComeAndGo(t *testing.T) {
 			}
 			return nil
 		})
-	})
-}
-
-// try is exchange without much patience.
-func try(c net.Conn) ([]byte, error) {
-	if _, err := c.Write([]byte("x")); err != nil {
-		return nil, err
-	}
-	_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-	buf := make([]byte, 100)
-	n, err := c.Read(buf)
-	return buf[:n], err
-}
-
-// C3: the balancer restarts while a client streams: same backend, same source port.
-func TestUDPRestart(t *testing.T) {
-	bothFamilies(t, 3, func(t *testing.T, w world) {
-		var servers []*udpServer
-		for i, h := range w.Backends {
-			servers = append(servers, serveUDP(t, h, w.backend(i), named(h.Name())))
-		}
-		b := start(t, w.Balancer, w.udpService(nil))
-		var clients []net.Conn
-		var names []string
-		for range 12 {
-			c := w.udp(t, w.vip)
-			got, err := exchange(c, []byte("x"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			clients, names = append(clients, c), append(names, string(got))
-		}
-		if err := b.stop(syscall.SIGTERM); err != nil {
-			t.Fatalf("stop: %v", err)
-		}
-		again := launchIn(t, w.Balancer, b.dir, w.udpService(nil))
-		again.waitLog("msg=serving")
-		for i, c := range clients {
-			eventually(t, "the client is served again", func() error {
-				got, err := try(c)
-				if err == nil && string(got) != names[i] {
-					t.Errorf("client %d was at %q, is now at %q", i, names[i], got)
-				}
-				return err
-			})
-		}
-		ports := 0
-		for _, s := range servers {
-			ports += s.senders()
-		}
-		if ports != len(clients) {
-			t.Errorf("the backends saw %d source addresses from %d clients", ports, len(clients))
-		}
 	})
 }
 

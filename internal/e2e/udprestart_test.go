@@ -11,6 +11,48 @@ import (
 	"time"
 )
 
+// C3: the balancer restarts while a client streams: same backend, same source port.
+func TestUDPRestart(t *testing.T) {
+	bothFamilies(t, 3, func(t *testing.T, w world) {
+		var servers []*udpServer
+		for i, h := range w.Backends {
+			servers = append(servers, serveUDP(t, h, w.backend(i), named(h.Name())))
+		}
+		b := start(t, w.Balancer, w.udpService(nil))
+		var clients []net.Conn
+		var names []string
+		for range 12 {
+			c := w.udp(t, w.vip)
+			got, err := exchange(c, []byte("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients, names = append(clients, c), append(names, string(got))
+		}
+		if err := b.stop(syscall.SIGTERM); err != nil {
+			t.Fatalf("stop: %v", err)
+		}
+		again := launchIn(t, w.Balancer, b.dir, w.udpService(nil))
+		again.waitLog("msg=serving")
+		for i, c := range clients {
+			eventually(t, "the client is served again", func() error {
+				got, err := try(c)
+				if err == nil && string(got) != names[i] {
+					t.Errorf("client %d was at %q, is now at %q", i, names[i], got)
+				}
+				return err
+			})
+		}
+		ports := 0
+		for _, s := range servers {
+			ports += s.senders()
+		}
+		if ports != len(clients) {
+			t.Errorf("the backends saw %d source addresses from %d clients", ports, len(clients))
+		}
+	})
+}
+
 // C3 after a crash: what is known of sessions is at most five seconds old.
 func TestUDPCrash(t *testing.T) {
 	const clients = 12

@@ -1,6 +1,8 @@
-// Package relay owns the userspace data path for TCP: it takes connections at
+// Package relay owns the userspace data path. For TCP it takes connections at
 // frontends, dials a backend for each, moves the bytes, and ends both sides in
-// the way that one of them ended. It declares what it needs of others: who
+// the way that one of them ended. For UDP it keeps a session for each client of a
+// frontend, with a socket of its own to the backend, until nothing comes for a
+// while. It declares what it needs of others: who
 // guards the addresses of frontends (Guard) and who may take a flow over
 // (Offloader).
 //
@@ -24,12 +26,22 @@
 //	removed.go   flows of backends that have gone
 //	offload.go   the seam to the kernel paths
 //
+//	udp.go         datagrams come to a frontend: whose are they
+//	udpopen.go     a session begins: choosing a backend, reaching it
+//	udpsend.go     datagrams both ways, and what the network says of them
+//	udpsession.go  what a session is, its time and its end
+//	udpfollow.go   sessions follow their service: they move, or end
+//	udproom.go     who makes room; udpgroup.go: the sessions by service and age
+//	udplisten.go   sockets follow the store's UDP frontends
+//	udpsaved.go    sessions outlive the process
+//
 // It refuses to choose backends (lb/pick), to know configuration files, and to
 // log per connection: flows are records in internal/flow, drops are counted
 // there by reason.
 //
 // Lock order: Relay.mu (control plane), then flow.Registry's locks, then
-// tcpFlow.mu. A loop never waits for Relay.mu.
+// tcpFlow.mu; Relay.mu, then savedSessions.file, then savedSessions.mu. A loop
+// never waits for Relay.mu or savedSessions.file.
 //
 // Kernel needs: Linux 4.5 (EPOLLEXCLUSIVE); binding to low ports wants
 // CAP_NET_BIND_SERVICE.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -180,6 +181,15 @@ func TestUDPNewSettings(t *testing.T) {
 		t.Errorf("with a header: %q, %v", got, err)
 	}
 	svc.ClientAddress = lb.Masked
+	svc.Frontends = slices.Clone(svc.Frontends)
+	svc.Frontends[0].ClientAddress = lb.ProxyV2 // comes before the service's
+	w.serve(svc)
+	send(t, c, "x")
+	if got, err := take(c, patience); err != nil || len(got) != 2+28+1 {
+		t.Errorf("with a header: %q, %v", got, err)
+	}
+	svc.Frontends = slices.Clone(svc.Frontends)
+	svc.Frontends[0].ClientAddress = ""
 	svc.Timeouts.UDPIdle = 200 * time.Millisecond
 	w.serve(svc)
 	wantEnd(t, w.ended(c.LocalAddr()), flow.ByBaton, flow.ReasonIdle)

@@ -38,17 +38,14 @@ func TestUDPRetires(t *testing.T) {
 				ask(t, old[len(old)-1], b)
 			}
 			w.serve(draining(svc))
-			records := w.sessions(len(old))
-			for i, rec := range records {
+			ended := make(map[string]bool)
+			for i, rec := range w.sessions(len(old)) {
 				for _, c := range old {
-					ended := false
-					for _, v := range w.registry.LastEnded() {
-						ended = ended || v.Client.String() == c.LocalAddr().String()
-					}
-					if !ended {
+					if !ended[c.LocalAddr().String()] {
 						ask(t, c, b)
 					}
 				}
+				ended[rec.View().Client.String()] = true
 				send(t, udpClientTo(t, udpVIP), "new")
 				w.wantDrops(flow.DropNoBackend, uint64(i+1))
 				rec.End(flow.ByBaton, flow.ReasonAdminReset)

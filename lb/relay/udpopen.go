@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"net/netip"
@@ -144,7 +145,7 @@ func (s *udpSession) choose(how flow.Picked) error {
 func (s *udpSession) adopt(fe *store.Frontend) {
 	s.fe = fe
 	s.header = nil
-	if fe.Service.ClientAddress == lb.ProxyV2 {
+	if cmp.Or(fe.ClientAddress, fe.Service.ClientAddress) == lb.ProxyV2 {
 		s.header = proxyproto.Append(nil, proxyproto.V2, proxyproto.Datagram, s.client, s.asked)
 	}
 }

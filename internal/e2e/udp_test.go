@@ -53,7 +53,9 @@ func TestUDPOneWay(t *testing.T) {
 			serveUDP(t, w.Backends[0], w.backend(0), func([]byte) []byte { return nil }),
 			serveUDP(t, w.Backends[1], w.backend(1), func([]byte) []byte { return nil }),
 		}
-		start(t, w.Balancer, w.udpService(nil, "timeouts: {udpIdle: 400ms}"))
+		edge := netip.AddrPortFrom(w.vip.Addr(), 81)
+		start(t, w.Balancer, w.udpService(nil, "timeouts: {udpIdle: 2s}")+fmt.Sprintf(
+			"  - name: edge\n    frontends: [\"udp://%s\"]\n    backends: [%q]\n    timeouts: {udpIdle: 400ms}\n", edge, w.backend(0)))
 		c := w.udp(t, w.vip)
 		const n = 60
 		for i := range n {
@@ -70,6 +72,7 @@ func TestUDPOneWay(t *testing.T) {
 			t.Errorf("the backends saw %d source addresses, want 1", ports)
 		}
 		// Now with pauses around the timeout: a new port is right, a loss is not.
+		c = w.udp(t, edge)
 		for i := range 20 {
 			fmt.Fprintf(c, "edge:%d|c", i)
 			time.Sleep(time.Duration(380+2*i) * time.Millisecond)

@@ -95,23 +95,33 @@ func (s *savedSessions) load(stateDir string) (n int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the UDP sessions kept over a restart: %w", err)
 	}
-	var list []savedSession
-	if err := json.Unmarshal(b, &list); err != nil {
+	m, err := decodeSaved(b, info.ModTime())
+	if err != nil {
 		return 0, fmt.Errorf("read the UDP sessions kept over a restart in %s: %w", savedFile, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.m = make(map[udpKey]savedSession, len(list))
+	s.m = m
+	return len(m), nil
+}
+
+// decodeSaved reads the file, without what cannot be a session.
+func decodeSaved(b []byte, written time.Time) (map[udpKey]savedSession, error) {
+	var list []savedSession
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, err
+	}
+	m := make(map[udpKey]savedSession, len(list))
 	for _, e := range list {
 		if !e.valid() {
 			continue
 		}
 		if e.Seen.IsZero() {
-			e.Seen = info.ModTime()
+			e.Seen = written
 		}
-		s.m[e.key()] = e
+		m[e.key()] = e
 	}
-	return len(s.m), nil
+	return m, nil
 }
 
 // take removes a session. It reports false, with nothing, when there is none that
@@ -153,8 +163,8 @@ func (r *Relay) saveSessions(final bool) error {
 		return nil
 	}
 	path, now := filepath.Join(r.stateDir, savedFile), time.Now()
-	if changes == f.written && !final {
-		return os.Chtimes(path, now, now)
+	if changes == f.written && !final && os.Chtimes(path, now, now) == nil {
+		return nil
 	}
 	f.written, f.final = changes, final
 	for _, w := range r.workers {

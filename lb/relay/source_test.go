@@ -150,9 +150,10 @@ func TestParseRange(t *testing.T) {
 // where tcp_tw_reuse is 0; a dial that has bound that very port takes its place
 // at once.
 func TestPortsInTimeWait(t *testing.T) {
+	// Ports below the usual range: no connection of another test is in TIME_WAIT there.
 	addr, _ := backend(t, testnet.Echo)
 	once, _ := backend(t, testnet.Echo)
-	sysctl(t, "ip_local_port_range", "41000 41000")
+	sysctl(t, "ip_local_port_range", "20100 20100")
 	sysctl(t, "tcp_tw_reuse", "0")
 	dialFrom := func(local netip.AddrPort) error {
 		fd, err := dialTCP(DialParams{Local: local}, addr)
@@ -173,23 +174,23 @@ func TestPortsInTimeWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	testnet.Eventually(t, patience, "the connection is in TIME_WAIT", func() error {
-		return dialStateIs(41000, "06")
+		return dialStateIs(20100, "06")
 	})
 	if err := dialFrom(netip.AddrPort{}); err == nil || dialFailure(err) != "no-ports" {
 		t.Errorf("the kernel's own search: %v, want EADDRNOTAVAIL", err)
 	}
 	for range 3 {
-		if err := dialFrom(netip.AddrPortFrom(netip.Addr{}, 41000)); err != nil {
+		if err := dialFrom(netip.AddrPortFrom(netip.Addr{}, 20100)); err != nil {
 			t.Errorf("from a bound port: %v", err)
 		}
 		testnet.Eventually(t, patience, "the connection is in TIME_WAIT", func() error {
-			return dialStateIs(41000, "06")
+			return dialStateIs(20100, "06")
 		})
 	}
 
 	// Through the relay: fifty short flows from two ports, which without this would
 	// be two a minute.
-	w := newWorld(t, Options{Source: SourceParams{FirstPort: 41001, LastPort: 41002}})
+	w := newWorld(t, Options{Source: SourceParams{FirstPort: 20101, LastPort: 20102}})
 	w.serve(service("web", vip, once))
 	sysctl(t, "ip_local_port_range", "42000 60999") // for the clients
 	for range 50 {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/relay/datagram"
 )
 
 // KeepAlive is when TCP asks whether a silent peer is still there, and when it
@@ -51,7 +52,7 @@ func dialTCP(p DialParams, to netip.AddrPort) (fd int, err error) {
 	if err := p.apply(fd, to.Addr()); err != nil {
 		return fd, err
 	}
-	if err := unix.Connect(fd, sockaddr(to)); err != nil && err != unix.EINPROGRESS {
+	if err := unix.Connect(fd, datagram.Sockaddr(to)); err != nil && err != unix.EINPROGRESS {
 		return fd, err
 	}
 	return fd, nil
@@ -103,7 +104,7 @@ func (p DialParams) bind(fd int, to netip.Addr) error {
 			return err
 		}
 	}
-	return unix.Bind(fd, sockaddr(local))
+	return unix.Bind(fd, datagram.Sockaddr(local))
 }
 
 func setTransparent(fd int, a netip.Addr) error {
@@ -190,11 +191,4 @@ func unspecified(like netip.Addr) netip.Addr {
 		return netip.IPv4Unspecified()
 	}
 	return netip.IPv6Unspecified()
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
-	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }

@@ -96,7 +96,8 @@ func TestExchanges(t *testing.T) {
 				if flows := x.Flows(); tc.after == Again && flows != int64(tc.conns) || tc.after == Reconnect && flows < 200 {
 					t.Errorf("%d connections", flows)
 				}
-				if p := s.Peers(); len(p) != 1 || p[c.from] < x.Flows() {
+				// A connection under way when the client stopped may not have reached the server.
+				if p := s.Peers(); len(p) != 1 || p[c.from] < x.Flows()-int64(tc.conns) {
 					t.Errorf("%d connections, of peers %v", x.Flows(), p)
 				}
 				wait(t, "the server has no connection", func() bool { return s.Open() == 0 }, nil)

@@ -22,7 +22,8 @@ var table = []row{
 	{path: "lb/sched", may: []string{"lb", "internal/flow"}, pure: true},
 	{path: "lb/store", may: []string{"lb", "lb/sched", "internal/flow"}},
 	{path: "lb/pick", may: []string{"lb", "lb/sched", "lb/store", "affinity", "internal/flow"}, pure: true},
-	{path: "lb/relay", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/relay/...", "affinity", "internal/flow"}},
+	{path: "lb/handoff", may: []string{"lb", "internal/flow"}, pure: true},
+	{path: "lb/relay", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/handoff", "lb/relay/...", "affinity", "internal/flow"}},
 	{path: "lb/relay/poll"},
 	{path: "lb/relay/pump", may: []string{"internal/flow"}},
 	{path: "lb/relay/capture", may: []string{"lb", "internal/flow"}},
@@ -37,7 +38,7 @@ var table = []row{
 	{path: "conntrack", may: []string{"internal/flow"}},
 	{path: "conntrack/stale", may: []string{"internal/flow"}, pure: true},
 
-	{path: "offload", may: []string{"lb", "conntrack", "internal/flow"}},
+	{path: "offload", may: []string{"lb", "lb/handoff", "conntrack", "offload/bpf", "internal/flow"}},
 	{path: "offload/bpf", may: []string{"lb", "conntrack", "internal/flow"}},
 	{path: "offload/nat", may: []string{"lb", "conntrack", "internal/flow"}},
 

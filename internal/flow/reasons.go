@@ -104,13 +104,51 @@ type NotOffloaded string
 
 // Why flows stay in userspace.
 const (
-	NotOffloadedNever       NotOffloaded = "never"       // offload.mode: never
-	NotOffloadedUnavailable NotOffloaded = "unavailable" // no kernel path on this host
-	NotOffloadedTerminated  NotOffloaded = "terminated"  // path: flowtable cannot carry a terminated TCP flow
+	NotOffloadedNever       NotOffloaded = "never"        // offload.mode: never
+	NotOffloadedUnavailable NotOffloaded = "unavailable"  // no kernel path on this host
+	NotOffloadedTerminated  NotOffloaded = "terminated"   // path: flowtable cannot carry a terminated TCP flow
+	NotOffloadedWaiting     NotOffloaded = "waiting"      // not yet as old and as big as offload.afterAge and afterBytes ask
+	NotOffloadedPeerGone    NotOffloaded = "closing"      // one side has closed or reset
+	NotOffloadedHostLocal   NotOffloaded = "host-local"   // the client or the backend is a process of this host
+	NotOffloadedNoPort      NotOffloaded = "no-port"      // no source port of ours is free towards the backend
+	NotOffloadedTableFull   NotOffloaded = "table-full"   // the kernel's table of flows is full
+	NotOffloadedTaken       NotOffloaded = "taken"        // another flow in the kernel has the same addresses and ports
+	NotOffloadedUnseen      NotOffloaded = "unseen"       // its packets do not pass the devices that are watched
+	NotOffloadedBusy        NotOffloaded = "busy"         // no quiet moment was found
+	NotOffloadedTimestamps  NotOffloaded = "timestamps"   // TCP timestamps on one side only
+	NotOffloadedSACK        NotOffloaded = "sack"         // selective acknowledgements on one side only
+	NotOffloadedECN         NotOffloaded = "ecn"          // ECN on a side
+	NotOffloadedMSS         NotOffloaded = "mss"          // segments of one side do not fit the other's way
+	NotOffloadedWindow      NotOffloaded = "window"       // a window would round to nothing under the other side's scale
+	NotOffloadedOption      NotOffloaded = "tcp-option"   // a socket uses something that cannot be taken over (MPTCP, MD5, AO, TLS in the kernel)
+	NotOffloadedHeader      NotOffloaded = "proxy-header" // every datagram carries a PROXY header
+	NotOffloadedDevice      NotOffloaded = "device"       // the way out is a device that cannot be used
+	NotOffloadedFailed      NotOffloaded = "failed"       // the kernel refused
 )
 
 // NotOffloadedReasons lists every NotOffloaded.
-var NotOffloadedReasons = []NotOffloaded{NotOffloadedNever, NotOffloadedUnavailable, NotOffloadedTerminated}
+var NotOffloadedReasons = []NotOffloaded{
+	NotOffloadedNever, NotOffloadedUnavailable, NotOffloadedTerminated, NotOffloadedWaiting,
+	NotOffloadedPeerGone, NotOffloadedHostLocal, NotOffloadedNoPort, NotOffloadedTableFull, NotOffloadedTaken,
+	NotOffloadedUnseen, NotOffloadedBusy, NotOffloadedTimestamps, NotOffloadedSACK, NotOffloadedECN,
+	NotOffloadedMSS, NotOffloadedWindow, NotOffloadedOption, NotOffloadedHeader, NotOffloadedDevice,
+	NotOffloadedFailed,
+}
+
+// HandoffResult is how one attempt to hand a flow over to the kernel ended.
+type HandoffResult string
+
+// How handoffs end.
+const (
+	HandoffDone    HandoffResult = "done"
+	HandoffBusy    HandoffResult = "busy"    // no quiet moment: it may be tried again
+	HandoffRefused HandoffResult = "refused" // the flow is not eligible: notOffloaded says why
+	HandoffEnded   HandoffResult = "ended"   // the flow ended meanwhile
+	HandoffFailed  HandoffResult = "failed"  // the kernel refused a step
+)
+
+// HandoffResults lists every HandoffResult.
+var HandoffResults = []HandoffResult{HandoffDone, HandoffBusy, HandoffRefused, HandoffEnded, HandoffFailed}
 
 // Drop is why something was thrown away before it became a flow.
 type Drop string

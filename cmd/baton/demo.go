@@ -32,6 +32,7 @@ type demo struct {
 	web    []*talk                    // connections to web that stay open
 	pinned map[*testnet.Host]string   // who answers each client at sticky
 	served map[string]*testnet.Server // by name and port: backend1:80
+	names  map[string]*nameServer     // by name
 }
 
 func newDemoCommand() *cobra.Command {
@@ -41,7 +42,7 @@ func newDemoCommand() *cobra.Command {
 		Short: "Show it all on this machine, in under a minute",
 		Long: `Make clients, a balancer and three backends in network namespaces of their own,
 run this program on the balancer, and show what it does: balancing, affinity, a
-backend that dies, a drain, a reload, the trace of one flow. Every command is
+backend that dies, a drain, a reload, UDP, the trace of one flow. Every command is
 shown with its true output, and what is told is checked; exit code 1 when it does
 not happen so. Nothing outside those namespaces and one directory for temporary
 files is touched, and nothing is left. It needs root.`,
@@ -88,6 +89,7 @@ func (d *demo) play() {
 	d.showFailover()
 	d.showDrain()
 	d.showReload()
+	d.showUDP()
 	d.showTrace()
 	d.finish()
 }

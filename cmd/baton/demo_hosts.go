@@ -10,15 +10,17 @@ import (
 	"github.com/baton-lb/baton/internal/testnet"
 )
 
-// The VIPs of the two services, and the ports of their backends.
+// The VIPs of the services, and the ports of their backends.
 var (
 	webVIP    = netip.MustParseAddrPort("10.96.0.10:80")
 	stickyVIP = netip.MustParseAddrPort("10.96.0.11:80")
+	namesVIP  = netip.MustParseAddrPort("10.96.0.11:53")
 )
 
 const (
 	webPort    = 80
 	stickyPort = 81
+	namesPort  = 53
 )
 
 const demoHosts = `
@@ -27,8 +29,8 @@ const demoHosts = `
   client2 %-10s --+              +-- %-10s backend3
 
 Each is a network namespace of its own. The clients know two addresses that no
-host has configured (VIPs): 10.96.0.10 and 10.96.0.11, port 80. A backend says
-its name to whoever connects, and then returns what it is sent.
+host has configured (VIPs): 10.96.0.10 and 10.96.0.11. A backend says its name
+to whoever connects, and then returns what it is sent.
 `
 
 const demoConfig = `services:
@@ -42,6 +44,9 @@ const demoConfig = `services:
     frontends: ["tcp://10.96.0.11:80"]
     backends: ["%[1]s:81", "%[2]s:81", "%[3]s:81"]
     affinity: {by: client-ip, timeout: 1h}
+  - name: names
+    frontends: ["udp://10.96.0.11:53"]
+    backends: ["%[1]s:53", "%[2]s:53", "%[3]s:53"]
 `
 
 // showHosts makes the hosts and draws them.
@@ -50,9 +55,11 @@ func (d *demo) showHosts() {
 	d.star = testnet.NewStar(d.stage, 3)
 	d.clients = []*testnet.Host{d.star.Client, d.star.AddClient("client2")}
 	d.served = make(map[string]*testnet.Server)
+	d.names = make(map[string]*nameServer)
 	for _, b := range d.star.Backends {
 		d.serve(b, webPort)
 		d.serve(b, stickyPort)
+		d.serveNames(b)
 	}
 	b := d.star.Backends
 	d.screen.say(fmt.Sprintf(demoHosts, d.clients[0].IP4, b[0].IP4, b[1].IP4, d.clients[1].IP4, b[2].IP4))
@@ -96,7 +103,7 @@ func (d *demo) showFile() {
 	d.Cleanup(d.api.Close)
 	d.startBaton()
 	table := d.shell("baton services --socket " + demoSocket)
-	d.claim(len(rows(table)) == 2, "two services are listed:\n%s", table)
-	d.screen.proof("both services are ready at addresses that only Baton knows")
+	d.claim(len(rows(table)) == 3, "three services are listed:\n%s", table)
+	d.screen.proof("all services are ready at addresses that only Baton knows")
 	d.rest(6)
 }

@@ -155,7 +155,7 @@ func TestDemoIsGoneAfterASignal(t *testing.T) {
 	}{
 		{"1. Two clients", []string{"--fast"}, os.Interrupt},
 		{"$ baton run", []string{"--fast"}, syscall.SIGTERM},
-		{"=> both services are ready", nil, os.Interrupt},
+		{"=> all services are ready", nil, os.Interrupt},
 		{"$ baton flows", nil, syscall.SIGHUP},
 		{"4. Failover", []string{"--fast"}, os.Interrupt},
 		{"6. Reload", []string{"--fast"}, syscall.SIGTERM},

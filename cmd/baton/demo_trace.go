@@ -18,7 +18,7 @@ import (
 func (d *demo) showTrace() {
 	const traced = "trace.txt"
 	who, name := d.clients[0], d.clientName(d.clients[0])
-	d.screen.title("7. One flow: every decision, and how it ended")
+	d.screen.title("8. One flow: every decision, and how it ended")
 	d.screen.say("The server that " + name + " is used to at sticky (" + d.pinned[who] + ") is stopped.\n" +
 		name + " connects once more, says something, and closes.")
 	d.served[serverName(d.named(d.pinned[who]), stickyPort)].Kill()

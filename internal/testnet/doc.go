@@ -16,7 +16,7 @@
 //
 // It never changes the namespace the process was started in, mounts nothing,
 // writes nothing outside a namespace of its own, and knows no other package of
-// the module. It does not limit or shape traffic.
+// the module. It does not shape traffic: [Port.Lose] and a link's MTU are all it does to packets.
 //
 // # Threads
 //
@@ -33,5 +33,5 @@
 // # Kernel
 //
 // Root (CAP_SYS_ADMIN, CAP_NET_ADMIN), network namespaces, veth, IPv4 and IPv6.
-// [Host.Mute] also wants policy routing.
+// [Host.Mute] also wants policy routing, [Port.Lose] clsact and BPF.
 package testnet

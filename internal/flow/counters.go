@@ -10,8 +10,8 @@ type Counters struct {
 	LastSeen                          time.Time // of the last payload byte; zero = none yet
 }
 
-// add sums c and d and keeps the later LastSeen.
-func (c Counters) add(d Counters) Counters {
+// Add sums c and d and keeps the later LastSeen.
+func (c Counters) Add(d Counters) Counters {
 	c.BytesToBackend += d.BytesToBackend
 	c.BytesToClient += d.BytesToClient
 	c.PacketsToBackend += d.PacketsToBackend
@@ -19,6 +19,15 @@ func (c Counters) add(d Counters) Counters {
 	if d.LastSeen.After(c.LastSeen) {
 		c.LastSeen = d.LastSeen
 	}
+	return c
+}
+
+// Sub takes an earlier state d of c from c.
+func (c Counters) Sub(d Counters) Counters {
+	c.BytesToBackend -= d.BytesToBackend
+	c.BytesToClient -= d.BytesToClient
+	c.PacketsToBackend -= d.PacketsToBackend
+	c.PacketsToClient -= d.PacketsToClient
 	return c
 }
 

@@ -31,6 +31,8 @@ var Paths = []PathName{PathUserspace, PathBPF, PathFlowtable, PathKernel}
 //	dialing → established → half-closed → ended
 //	             ↓  ↑
 //	         handing-off → offloaded → ended
+//
+// A UDP session goes from established to offloaded and back.
 type State string
 
 // The states of a flow.

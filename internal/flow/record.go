@@ -6,20 +6,6 @@ import (
 	"time"
 )
 
-// Spec is what is known about a flow when it begins.
-type Spec struct {
-	Mode     Mode // "" = proxy
-	Proto    Proto
-	Service  string
-	Frontend netip.AddrPort // the address that the client asked for
-	Client   netip.AddrPort
-
-	// Adopted flows only: what an earlier process knew.
-	ID        ID        // 0 = a new one
-	StartedAt time.Time // zero = now
-	Counters  Counters  // carried before
-}
-
 // Record is one live flow, on whatever path. Its data path tells it what
 // happens; everybody else reads a View.
 type Record struct {
@@ -40,6 +26,7 @@ type Record struct {
 	base         Counters // of earlier paths
 	booked       Counters // of base: what the registry's sums have already
 	state        State
+	before       State // handing-off: what it was, and may become again
 	picked       Picked
 	handedOffAt  time.Time
 	endedAt      time.Time
@@ -108,24 +95,6 @@ func (r *Record) assign(a Assignment) (old *Load, ok, changed bool) {
 	return old, true, true
 }
 
-// Attach makes path the one that carries the flow from now on. The counters of
-// the path before it are kept. After the flow's end it does nothing.
-func (r *Record) Attach(name PathName, path Path) {
-	sh := r.registry.shard(r.id)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == Ended {
-		return
-	}
-	r.base, r.path = r.countersLocked(), nil
-	if r.pathName != "" && r.pathName != name {
-		sh.bookLocked(r)
-	}
-	r.pathName, r.path = name, path
-}
-
 // Dialled notes that the backend has answered, with UDP that there is a socket
 // to it: the flow is established.
 func (r *Record) Dialled() {
@@ -167,21 +136,16 @@ func (r *Record) FirstByte(from By) {
 	r.emit(EventFirstByte, func(e *Event) { e.From = from })
 }
 
-// HalfClosed notes that one side has closed its direction.
+// HalfClosed notes that one side has closed its direction. An offloaded flow
+// stays offloaded.
 func (r *Record) HalfClosed(from By) {
-	r.setState(HalfClosed)
-	r.emit(EventHalfClosed, func(e *Event) { e.State, e.From = HalfClosed, from })
-}
-
-// NotOffloaded notes why the flow stays in userspace.
-func (r *Record) NotOffloaded(why NotOffloaded) {
 	r.mu.Lock()
-	same := r.notOffloaded == why
-	r.notOffloaded = why
-	r.mu.Unlock()
-	if !same {
-		r.emit(EventNotOffloaded, func(e *Event) { e.NotOffloaded = why })
+	if r.state != Ended && r.state != Offloaded {
+		r.state = HalfClosed
 	}
+	state := r.state
+	r.mu.Unlock()
+	r.emit(EventHalfClosed, func(e *Event) { e.State, e.From = state, from })
 }
 
 // End asks the path that carries the flow to end it, on whatever path it is.
@@ -199,10 +163,15 @@ func (r *Record) End(by By, reason Reason) bool {
 
 // WhenEnded has f called once when the flow ends, on whatever path, by the
 // goroutine of that path: it must not block. The flow must not have ended yet.
+// More than one may be told, the last to ask first.
 func (r *Record) WhenEnded(f func()) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before := r.whenEnded; before != nil {
+		r.whenEnded = func() { f(); before() }
+		return
+	}
 	r.whenEnded = f
-	r.mu.Unlock()
 }
 
 // Finish closes the record: the flow has ended, the counters are final. Only
@@ -228,7 +197,7 @@ func (r *Record) countersLocked() Counters {
 	if r.path == nil {
 		return r.base
 	}
-	return r.base.add(r.path.Counters())
+	return r.base.Add(r.path.Counters())
 }
 
 // unbookedLocked is the payload that the registry's sums do not have yet.

@@ -141,7 +141,7 @@ func TestCountersAdd(t *testing.T) {
 		{Counters{10, 20, 30, 40, late}, Counters{11, 22, 33, 44, late}},
 		{Counters{LastSeen: early.Add(-1)}, a},
 	} {
-		if got := a.add(c.b); got != c.want {
+		if got := a.Add(c.b); got != c.want {
 			t.Errorf("%+v", got)
 		}
 	}

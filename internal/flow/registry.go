@@ -47,8 +47,9 @@ func NewRegistry(o Options) *Registry {
 	return r
 }
 
-// Open lists a new flow, in state dialing. Its data path attaches itself with
-// Attach and must call Finish in the end.
+// Open lists a new flow, in state dialing, or an adopted one. Its data path
+// attaches itself with Attach, unless the Spec has it, and must call Finish in the
+// end.
 func (r *Registry) Open(s Spec) *Record {
 	if s.ID == 0 {
 		s.ID = newID()
@@ -61,8 +62,14 @@ func (r *Registry) Open(s Spec) *Record {
 	}
 	rec := &Record{
 		registry: r, id: s.ID, mode: s.Mode, service: s.Service, startedAt: s.StartedAt,
-		key: NewKey(s.Proto, s.Client, s.Frontend), state: Dialing, base: s.Counters, booked: s.Counters,
+		key: NewKey(s.Proto, s.Client, s.Frontend), state: s.state(), base: s.Counters, booked: s.Counters,
+		backend: s.Backend, picked: s.Picked, load: s.Load,
+		pathName: s.PathName, path: s.Path, handedOffAt: s.HandedOffAt,
 	}
+	if s.Load != nil {
+		r.loads.opened(s.Load, 0)
+	}
+	rec.booked = rec.countersLocked() // nobody else knows it yet
 	sh := r.shard(s.ID)
 	sh.mu.Lock()
 	for sh.live[rec.id] != nil { // once in 2^64 pairs
@@ -70,6 +77,9 @@ func (r *Registry) Open(s Spec) *Record {
 	}
 	sh.live[rec.id] = rec
 	sh.mu.Unlock()
+	if s.state() != Dialing {
+		return rec
+	}
 	rec.emit(EventAccepted, func(e *Event) {
 		v := &e.about
 		e.Mode, e.Protocol, e.Service = v.Mode, v.Protocol, v.Service

@@ -69,6 +69,7 @@ func TestExitCodes(t *testing.T) {
 		{"drain a b", 2, "", `unexpected argument "b"`},
 		{"drain /", 2, "", "want SERVICE"},
 		{"reset", 2, "", "ID is missing"},
+		{"handoff", 2, "", "ID is missing"},
 		{"check", 2, "", "--config"},
 		{"run", 2, "", "--config"},
 		{"run extra", 2, "", `unexpected argument "extra"`},

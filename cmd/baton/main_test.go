@@ -61,7 +61,7 @@ type served struct {
 	stop     func()
 }
 
-func serve(t *testing.T) *served {
+func serve(t *testing.T, change ...func(*admin.Options)) *served {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "baton")
 	if err != nil {
@@ -74,7 +74,11 @@ func serve(t *testing.T) *served {
 		t.Fatal(err)
 	}
 	src.Synced()
-	server, err := admin.New(admin.Options{Socket: s.socket, Registry: s.registry, Store: s.store})
+	o := admin.Options{Socket: s.socket, Registry: s.registry, Store: s.store}
+	for _, c := range change {
+		c(&o)
+	}
+	server, err := admin.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

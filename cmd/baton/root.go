@@ -34,7 +34,7 @@ Exit codes: 0 fine, 1 what was asked about is not fine, 2 the command line is wr
 	root.AddCommand(
 		newRunCommand(), newCheckCommand(), newDoctorCommand(), newCleanupCommand(), newVersionCommand(),
 		newServicesCommand(), newBackendsCommand(), newFlowsCommand(), newTraceCommand(),
-		newDrainCommand(), newUndrainCommand(), newResetCommand(), newDemoCommand(),
+		newDrainCommand(), newUndrainCommand(), newHandoffCommand(), newResetCommand(), newDemoCommand(),
 	)
 	return root
 }

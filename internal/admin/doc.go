@@ -1,6 +1,6 @@
 // Package admin owns what an operator and his tools see of a running instance,
 // and the few things they may ask of it: HTTP with JSON on a unix socket (list
-// services, backends and flows, follow events, drain, reset), metrics and
+// services, backends and flows, follow events, drain, hand off, reset), metrics and
 // health on TCP when that is asked for, the access log, and the lock that makes
 // an instance the only one in its network namespace.
 //

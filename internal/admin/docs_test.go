@@ -85,7 +85,7 @@ func TestDocumentedWords(t *testing.T) {
 		lists[k] = v
 	}
 	for _, typeName := range []string{
-		"Mode", "PathName", "State", "Picked", "By", "Reason", "NotOffloaded", "Drop", "DialFailure", "ProbeResult", "EventName",
+		"Mode", "PathName", "State", "Picked", "By", "Reason", "NotOffloaded", "HandoffResult", "Drop", "DialFailure", "ProbeResult", "EventName",
 	} {
 		if _, ok := lists[[2]string{"internal/flow", typeName}]; !ok {
 			t.Errorf("flow.%s is documented nowhere", typeName)
@@ -126,7 +126,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	m := NewMetrics()
 	c := &collector{registry: flow.NewRegistry(flow.Options{}), store: store.New(store.Options{})}
 	descs := make(chan *prometheus.Desc, 100)
-	for _, x := range []prometheus.Collector{c, healthCollector{}, m.Dial.h, m.Programming.h} {
+	for _, x := range []prometheus.Collector{c, healthCollector{}, m.Dial.h, m.Programming.h, m.Handoff.h, m.handoffs} {
 		x.Describe(descs)
 	}
 	close(descs)

@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/baton-lb/baton/internal/flow"
 )
 
 // maxScrapes is how many scrapes are answered at a time.
@@ -20,7 +22,9 @@ const maxScrapes = 4
 type Metrics struct {
 	Dial        Histogram // baton_dial_seconds: until a backend has answered
 	Programming Histogram // baton_programming_seconds: one round of the reconcile loop
+	Handoff     Histogram // baton_handoff_seconds: how long the packets of a flow were held
 
+	handoffs *prometheus.CounterVec
 	registry *prometheus.Registry
 }
 
@@ -38,11 +42,17 @@ func (h Histogram) Observe(d time.Duration) {
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry:    prometheus.NewRegistry(),
-		Dial:        newHistogram("baton_dial_seconds", helpDialSeconds),
-		Programming: newHistogram("baton_programming_seconds", helpProgrammingSeconds),
+		Dial:        newHistogram("baton_dial_seconds", helpDialSeconds, buckets),
+		Programming: newHistogram("baton_programming_seconds", helpProgrammingSeconds, buckets),
+		Handoff:     newHistogram("baton_handoff_seconds", helpHandoffSeconds, handoffBuckets),
+		handoffs: prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: "baton_handoffs_total", Help: helpHandoffsTotal}, []string{"path", "result"}),
 	}
-	m.registry.MustRegister(m.Dial.h, m.Programming.h,
+	m.registry.MustRegister(m.Dial.h, m.Programming.h, m.Handoff.h, m.handoffs,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, r := range flow.HandoffResults { // none is a 0, not a gap
+		m.handoffs.WithLabelValues(string(flow.PathBPF), string(r))
+	}
 	return m
 }
 
@@ -52,8 +62,19 @@ var buckets = []float64{
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,
 }
 
-func newHistogram(name, help string) Histogram {
+// handoffBuckets are from a quiet flow to one that stood still until somebody
+// noticed, in seconds.
+var handoffBuckets = []float64{
+	.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
+}
+
+func newHistogram(name, help string, buckets []float64) Histogram {
 	return Histogram{prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})}
+}
+
+// CountHandoff counts one attempt to hand a flow over.
+func (m *Metrics) CountHandoff(path flow.PathName, result flow.HandoffResult) {
+	m.handoffs.WithLabelValues(string(path), string(result)).Inc()
 }
 
 // Register adds a collector of another package.

@@ -29,6 +29,8 @@ func TestMetrics(t *testing.T) {
 	in.registry.Drop(flow.DropLimit)
 	m.Dial.Observe(3 * time.Millisecond)
 	m.Programming.Observe(time.Second)
+	m.Handoff.Observe(20 * time.Microsecond)
+	m.CountHandoff(flow.PathBPF, flow.HandoffDone)
 
 	_, body := in.getTCP("/metrics")
 	for _, want := range []string{
@@ -48,6 +50,11 @@ func TestMetrics(t *testing.T) {
 		`baton_dial_seconds_bucket{le="0.005"} 1`,
 		`baton_dial_seconds_sum 0.003`,
 		`baton_programming_seconds_count 1`,
+		`baton_handoffs_total{path="bpf",result="done"} 1`,
+		`baton_handoffs_total{path="bpf",result="busy"} 0`,
+		`baton_handoff_seconds_bucket{le="1e-05"} 0`,
+		`baton_handoff_seconds_bucket{le="2.5e-05"} 1`,
+		`baton_handoff_seconds_bucket{le="1"} 1`,
 		`go_goroutines `,
 		`process_open_fds `,
 	} {

@@ -44,6 +44,7 @@ type Options struct {
 	Store     Store
 	Affinity  AffinityTable
 	Health    HealthChecker               // nil = nothing is probed
+	Handoffs  Handoffs                    // nil = no flow can be handed off
 	Metrics   *Metrics                    // nil = NewMetrics()
 	Drops     func() map[flow.Drop]uint64 // what others than the registry count; nil = nobody does
 	Readiness Readiness                   // nil = always ready

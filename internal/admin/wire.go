@@ -108,6 +108,20 @@ type ResetResult struct {
 	Ended bool      `json:"ended"` // false: asked for, not seen yet
 }
 
+// HandoffRequest asks to hand a flow over to the kernel.
+type HandoffRequest struct {
+	Flow string `json:"flow"` // its id, or the start of one
+}
+
+// HandoffResult is what became of that.
+type HandoffResult struct {
+	Flow         flow.View          `json:"flow"`
+	Result       flow.HandoffResult `json:"result"`
+	Before       bool               `json:"before,omitempty"` // done: it had been handed off already
+	NotOffloaded flow.NotOffloaded  `json:"notOffloaded,omitempty"`
+	Detail       string             `json:"detail,omitempty"` // failed: what the kernel said
+}
+
 // Missed is a line among the events of a trace: so many did not fit since the
 // last such line, because the reader was too slow.
 type Missed struct {

@@ -45,12 +45,13 @@ func words[T ~string](list []T) (out []string) {
 func TestListsAreComplete(t *testing.T) {
 	word := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 	for typ, list := range map[string][]string{
-		"PathName":     words(Paths),
-		"State":        words(States),
-		"Reason":       words(Reasons),
-		"NotOffloaded": words(NotOffloadedReasons),
-		"Drop":         words(Drops),
-		"DialFailure":  words(DialFailures),
+		"PathName":      words(Paths),
+		"State":         words(States),
+		"Reason":        words(Reasons),
+		"NotOffloaded":  words(NotOffloadedReasons),
+		"HandoffResult": words(HandoffResults),
+		"Drop":          words(Drops),
+		"DialFailure":   words(DialFailures),
 	} {
 		want := declared(t, typ)
 		if len(want) == 0 || !slices.Equal(list, want) {

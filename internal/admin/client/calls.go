@@ -77,6 +77,12 @@ func (c *Client) Reset(ctx context.Context, id string) (r admin.ResetResult, err
 	return r, err
 }
 
+// Handoff hands a flow over to the kernel, named by its id or the start of it.
+func (c *Client) Handoff(ctx context.Context, id string) (r admin.HandoffResult, err error) {
+	err = c.post(ctx, "/v1/handoff", admin.HandoffRequest{Flow: id}, &r)
+	return r, err
+}
+
 // Watch asks for a list again and again: a line each time that it has changed.
 // It sets a parameter of q.
 func (c *Client) Watch(ctx context.Context, path string, q url.Values, every time.Duration) (*Lines, error) {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/baton-lb/baton/internal/admin"
+	"github.com/baton-lb/baton/internal/admin/client"
+	"github.com/baton-lb/baton/internal/flow"
+)
+
+func newHandoffCommand() *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use:   "handoff ID",
+		Short: "Hand a flow over to the kernel now",
+		Long: `Hand the flow with this id, as ` + "`baton flows`" + ` shows it, over to the kernel now, whether or
+not it is old and big enough for its service's offload policy; the first digits of
+the id are enough, four or more, when no other flow begins like that. When the flow
+stays in userspace the command says why and exits with 1.`,
+		Args:              oneArg("ID"),
+		ValidArgsFunction: completeFlow(&t),
+	}
+	t.register(cmd)
+	format := registerOutput(cmd, asTable, asJSON)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return t.ask(cmd, func(ctx context.Context, c *client.Client) error {
+			res, err := c.Handoff(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if format.value == asJSON {
+				if err := writeJSON(cmd.OutOrStdout(), res); err != nil || res.Result == flow.HandoffDone {
+					return err
+				}
+				return errTold
+			}
+			if res.Result != flow.HandoffDone {
+				return notHandedOff(&res)
+			}
+			what := "handed off to "
+			if res.Before {
+				what = "was handed off before, to "
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s (%s)\n", res.Flow.ID, what+string(res.Flow.Path), describeFlow(&res.Flow))
+			return err
+		})
+	}
+	return cmd
+}
+
+// notHandedOff says why a flow stays where it is.
+func notHandedOff(res *admin.HandoffResult) error {
+	id := res.Flow.ID
+	if res.Result == flow.HandoffEnded {
+		return fmt.Errorf("flow %s has just ended: by %s, %s", id, res.Flow.EndedBy, res.Flow.Reason)
+	}
+	err := fmt.Errorf("flow %s stays in userspace: %s", id, res.Result)
+	if res.NotOffloaded != "" && string(res.NotOffloaded) != string(res.Result) {
+		err = fmt.Errorf("%w: %s", err, res.NotOffloaded)
+	}
+	if res.Detail != "" {
+		err = fmt.Errorf("%w: %s", err, res.Detail)
+	}
+	return err
+}
+
+// handoffs asks whoever has a flow to hand it off: UDP sessions are the relay's,
+// connections have been offered to the offloader.
+type handoffs struct {
+	registry *flow.Registry
+	tcp      admin.Handoffs
+	udp      admin.Handoffs
+}
+
+var _ admin.Handoffs = (*handoffs)(nil)
+
+func (h *handoffs) Handoff(id flow.ID) (flow.HandoffResult, flow.NotOffloaded, error) {
+	rec, ok := h.registry.Get(id)
+	switch {
+	case !ok:
+		return flow.HandoffEnded, "", nil
+	case rec.Key().Proto() == flow.UDP:
+		return h.udp.Handoff(id)
+	}
+	return h.tcp.Handoff(id)
+}

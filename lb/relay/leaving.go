@@ -34,7 +34,7 @@ func (l *leaving) stop() {
 // and looks again later while there are others.
 func (r *Relay) sweepLocked() {
 	l := &r.vips.leaving
-	if len(l.addrs) == 0 {
+	if len(l.addrs) == 0 || r.inherit.holding {
 		return
 	}
 	busy, err := capture.Connected(slices.Collect(maps.Keys(l.addrs)))

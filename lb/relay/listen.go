@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -128,7 +129,7 @@ func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKe
 func (r *Relay) ensureListenerLocked(fe *store.Frontend, host func() (*capture.Host, error)) error {
 	k, silent := keepAliveOf(fe.Service.Timeouts), fe.Scheduler.Usable() == 0
 	if l := r.listeners.open[fe.FrontendKey]; l != nil {
-		return errors.Join(l.setKeepAlive(k), l.setSilent(silent))
+		return errors.Join(l.setKeepAlive(k), r.silenceLocked(l, silent))
 	}
 	h, err := host()
 	if err != nil {
@@ -188,12 +189,12 @@ func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, silent bool, host 
 	if err != nil {
 		return err
 	}
-	sock, err := capture.Listen(key.Address, capture.ListenParams{AnyIP: mode != capture.Bind, ReusePort: shared})
+	sock, was, err := r.inherit.listen(key, capture.ListenParams{AnyIP: mode != capture.Bind, ReusePort: shared})
 	if err != nil {
 		return err
 	}
-	l := &listener{sock: sock, fd: sock.FD(), addr: key.Address}
-	if err := errors.Join(l.setKeepAlive(k), l.setSilent(silent)); err != nil {
+	l := &listener{sock: sock, fd: sock.FD(), addr: key.Address, silent: was}
+	if err := errors.Join(l.setKeepAlive(k), r.silenceLocked(l, silent)); err != nil {
 		_ = sock.Close()
 		return fmt.Errorf("prepare the socket at %s: %w", key, err)
 	}
@@ -204,6 +205,10 @@ func (r *Relay) listenLocked(key lb.FrontendKey, k KeepAlive, silent bool, host 
 }
 
 func (r *Relay) watchListener(l *listener) {
+	if r.inherit.holding {
+		r.inherit.unwatched = append(r.inherit.unwatched, l)
+		return
+	}
 	for _, w := range r.workers {
 		w.loop.Post(func() { w.addListener(l) })
 	}
@@ -259,6 +264,7 @@ func (r *Relay) closeListenersLocked(keys []lb.FrontendKey) {
 }
 
 func (r *Relay) closeListeners(closing []*listener) {
+	r.inherit.unwatched = slices.DeleteFunc(r.inherit.unwatched, func(l *listener) bool { return slices.Contains(closing, l) })
 	for _, w := range r.workers {
 		_ = w.loop.Call(func() {
 			for _, l := range closing {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,8 +35,12 @@ type Options struct {
 	Offloader   Offloader           // nil = NoOffload
 	ObserveDial func(time.Duration) // how long a backend took to answer; must not block
 
-	Loops       int // event loops; 0 = one for each CPU that Go may use
+	Loops       int // event loops; 0 = one for each CPU that Go may use, or as many as an Inheritance with UDP needs
 	Descriptors int // how many the process may have open; 0 = its RLIMIT_NOFILE
+
+	// Inherit is what another process hands over; the relay then takes nothing
+	// from any socket before Begin. The descriptors are the relay's. nil = nothing.
+	Inherit *Inheritance
 }
 
 func (o *Options) setDefaults() {
@@ -51,6 +56,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Offloader == nil {
 		o.Offloader = NoOffload
+	}
+	if in := o.Inherit; in != nil && slices.ContainsFunc(in.Sockets, func(s Inherited) bool { return s.Kind == HandedUDP }) {
+		o.Loops = in.Loops
 	}
 	if o.Loops == 0 {
 		o.Loops = runtime.GOMAXPROCS(0)
@@ -85,6 +93,7 @@ type Relay struct {
 	listeners listeners
 	vips      vips
 	drains    drains
+	inherit   inheritance
 	closing   bool
 }
 
@@ -92,9 +101,17 @@ type Relay struct {
 // listens nowhere before the store's loop runs.
 func New(o Options) (_ *Relay, err error) {
 	o.setDefaults()
+	var in inheritance
+	in.init(o.Inherit)
+	defer func() {
+		if err != nil {
+			in.closeRest()
+		}
+	}()
 	r := &Relay{
 		store: o.Store, picker: o.Picker, registry: o.Registry, log: o.Log,
 		offloader: o.Offloader, observe: o.ObserveDial, stateDir: o.StateDir,
+		inherit: in,
 	}
 	if r.sources, err = newSources(o.Source); err != nil {
 		return nil, err
@@ -106,6 +123,10 @@ func New(o Options) (_ *Relay, err error) {
 	t := taking{mode: o.Capture, guarded: o.Guard != nil}
 	r.listeners.init(t)
 	r.vips.init(t, o.StateDir)
+	if o.Inherit != nil {
+		r.vips.inherit(o.Inherit.VIPs)
+		r.saved.final = true // the file is the other process's yet
+	}
 	r.drains.init(r.endDrained)
 	if n, err := r.saved.load(o.StateDir); err != nil {
 		o.Log.Warn("clients of UDP services may get other backends than before", "err", err)
@@ -187,6 +208,10 @@ func (r *Relay) Close() error {
 	r.running.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.inherit.closeRest()
+	if r.inherit.holding { // what is there is still the other process's
+		r.vips.leave()
+	}
 	if err := r.vips.close(); err != nil {
 		return err // and what still has a route stays guarded
 	}

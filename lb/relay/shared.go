@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/baton-lb/baton/lb"
-	"github.com/baton-lb/baton/lb/relay/capture"
 )
 
 // sharedKeepAlive is what connections inherit from a shared socket: what services
@@ -28,7 +27,7 @@ func (r *Relay) ensureSharedLocked(ipv4 bool) error {
 	if ipv4 {
 		at = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	sock, err := capture.Listen(netip.AddrPortFrom(at, 0), capture.ListenParams{AnyIP: true})
+	sock, err := r.inherit.listenShared(at)
 	if err != nil {
 		return fmt.Errorf("open a shared socket: %w", err)
 	}

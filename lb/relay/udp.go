@@ -55,7 +55,7 @@ func (u *udpSocket) Run() {
 
 func (u *udpSocket) receive() {
 	for range udpRounds {
-		if u.closed { // with the last session, once it is retired
+		if u.closed || u.w.udp.paused { // closed with the last session, once it is retired
 			return
 		}
 		msgs, err := u.w.udp.receiver.Receive(u.fd)

@@ -134,10 +134,18 @@ type udpWorker struct {
 	sockets   map[*udpListener]*udpSocket
 	groups    map[string]*udpGroup
 	bySize    groupsBySize
+	paused    bool // what comes waits in the sockets: see Handover.PauseUDP
 }
 
 func newUDPWorker(w *worker) udpWorker {
 	return udpWorker{w: w, sockets: make(map[*udpListener]*udpSocket), groups: make(map[string]*udpGroup)}
+}
+
+// prepare makes what datagrams are moved with, once.
+func (u *udpWorker) prepare() {
+	if u.transfer == nil {
+		u.transfer = newTransfer()
+	}
 }
 
 // collectFor makes s the session that the sender works for.

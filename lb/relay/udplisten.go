@@ -3,6 +3,8 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -115,6 +117,9 @@ func (r *Relay) openUDPLocked(all []*udpListener, host func() (*capture.Host, er
 			failed[l] = err
 		}
 	}
+	if r.inherit.holding {
+		return r.closeFailedLocked(failed)
+	}
 	// Only now does any of them take datagrams: a client must not get a session at
 	// the first socket, and another one when the second is there.
 	for i, w := range r.workers {
@@ -129,11 +134,11 @@ func (r *Relay) openUDPLocked(all []*udpListener, host func() (*capture.Host, er
 			}
 		})
 	}
-	var close []*udpListener
-	for l := range failed {
-		close = append(close, l)
-	}
-	r.closeUDPLocked(close, flow.ReasonLocalResources)
+	return r.closeFailedLocked(failed)
+}
+
+func (r *Relay) closeFailedLocked(failed map[*udpListener]error) map[*udpListener]error {
+	r.closeUDPLocked(slices.Collect(maps.Keys(failed)), flow.ReasonLocalResources)
 	return failed
 }
 
@@ -149,7 +154,7 @@ func (r *Relay) bindUDPLocked(l *udpListener, host func() (*capture.Host, error)
 	}
 	shared := len(r.workers) > 1
 	for i, w := range r.workers {
-		if l.socks[i] != nil {
+		if l.socks[i] != nil || r.inheritUDPLocked(l, i) {
 			continue
 		}
 		fd, err := datagram.NewSocket(datagram.SocketParams{
@@ -171,9 +176,7 @@ func (u *udpWorker) serve(s *udpSocket) error {
 	if u.sockets[s.l] == s {
 		return nil
 	}
-	if u.transfer == nil {
-		u.transfer = newTransfer()
-	}
+	u.prepare()
 	u.sockets[s.l] = s
 	return errors.Join(u.w.loop.AddReader(s.fd, s), datagram.Listen(s.fd))
 }

@@ -124,6 +124,13 @@ func decodeSaved(b []byte, written time.Time) (map[udpKey]savedSession, error) {
 	return m, nil
 }
 
+// reopen makes the file be written again after a last time that was none.
+func (s *savedSessions) reopen() {
+	s.file.Lock()
+	defer s.file.Unlock()
+	s.final = false
+}
+
 // take removes a session. It reports false, with nothing, when there is none that
 // was alive within life.
 func (s *savedSessions) take(k udpKey, now time.Time, life time.Duration) (savedSession, bool) {

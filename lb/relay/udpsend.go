@@ -149,7 +149,7 @@ func (s *udpSession) Ready(ev poll.Events) {
 // Run goes on after other sockets have had their turn.
 func (s *udpSession) Run() {
 	s.queued = false
-	if s.closed {
+	if s.closed || s.u.w.udp.paused {
 		return
 	}
 	if err := s.receive(); err != nil && !s.closed {

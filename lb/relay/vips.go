@@ -26,6 +26,7 @@ type vips struct {
 	routed    map[netip.Addr]struct{} // as Ensure was told last
 	ensured   bool                    // Ensure has been called
 	warned    string                  // what was logged last
+	left      bool                    // they are another process's
 	leaving   leaving
 }
 
@@ -266,6 +267,19 @@ func (r *Relay) removeRoutesLocked() {
 	}
 }
 
+// inherit keeps the routes of another process until nobody needs them.
+func (v *vips) inherit(routed []netip.Addr) {
+	for _, a := range routed {
+		v.leaving.addrs[a] = struct{}{}
+	}
+}
+
+// leave makes the routes another process's: close does not remove them.
+func (v *vips) leave() {
+	v.left, v.routed = true, nil
+	v.leaving.stop()
+}
+
 func (v *vips) close() error {
 	v.leaving.stop()
 	if v.routes == nil {
@@ -273,5 +287,8 @@ func (v *vips) close() error {
 	}
 	routes := v.routes
 	v.routes = nil
+	if v.left {
+		return routes.Detach()
+	}
 	return routes.Close()
 }

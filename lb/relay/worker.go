@@ -134,10 +134,16 @@ func (w *worker) addListener(l *listener) {
 func (w *worker) removeListener(l *listener) {
 	a := w.listeners[l]
 	for range maxWaiting / acceptBatch {
-		if !a.accept() {
+		if a == nil || !a.accept() {
 			break
 		}
 	}
+	w.leaveListener(l)
+}
+
+// leaveListener leaves the connections that wait to others who have the socket.
+func (w *worker) leaveListener(l *listener) {
+	a := w.listeners[l]
 	delete(w.listeners, l)
 	w.loop.Remove(l.fd)
 	w.asleep = slices.DeleteFunc(w.asleep, func(other *acceptor) bool { return other == a })

@@ -13,22 +13,23 @@ import (
 
 // A Feature is something of the kernel that programs of this package use.
 type Feature struct {
-	Name  string
-	Since string // the first version of Linux that has it
-	Uses  string // what for
-	probe func() error
+	Name    string
+	Since   string // the first version of Linux that has it
+	Uses    string // what for
+	Without string // what becomes of a kernel without it, where that is not the end of what it is used for
+	probe   func() error
 }
 
 var (
-	featureSyscall  = Feature{"bpf(2)", "3.18", "every program", func() error { return features.HaveMapType(ebpf.Hash) }}
-	featureBTF      = Feature{"BTF", "5.4", "types of the running kernel; the guard does without", haveKernelBTF}
-	featureSockmap  = Feature{"sockmap", "4.14", "few sockets shared by all frontends (sklookup)", func() error { return features.HaveMapType(ebpf.SockMap) }}
-	featureSKLookup = Feature{"sk_lookup", "5.9", "the guard of VIPs", func() error { return features.HaveProgramType(ebpf.SkLookup) }}
+	featureSyscall  = Feature{Name: "bpf(2)", Since: "3.18", Uses: "every program", probe: func() error { return features.HaveMapType(ebpf.Hash) }}
+	featureBTF      = Feature{Name: "BTF", Since: "5.4", Uses: "types of the running kernel", Without: "nothing is lost: no program needs it", probe: haveKernelBTF}
+	featureSockmap  = Feature{Name: "sockmap", Since: "4.14", Uses: "few sockets shared by all frontends (sklookup)", probe: func() error { return features.HaveMapType(ebpf.SockMap) }}
+	featureSKLookup = Feature{Name: "sk_lookup", Since: "5.9", Uses: "the guard of VIPs", probe: func() error { return features.HaveProgramType(ebpf.SkLookup) }}
 )
 
-// Features lists them, in the order in which to ask.
+// Features lists them, in the order in which to ask: first what the guard needs, then what a handoff does.
 func Features() []Feature {
-	return []Feature{featureSyscall, featureBTF, featureSockmap, featureSKLookup}
+	return append([]Feature{featureSyscall, featureBTF, featureSockmap, featureSKLookup}, HandoffFeatures()...)
 }
 
 // guardNeeds is what the guard cannot do without.

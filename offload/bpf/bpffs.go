@@ -1,0 +1,250 @@
+package bpf
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// bpffsSource is what /proc/mounts says of a bpffs that we have mounted.
+const bpffsSource = "baton"
+
+// bpffsPath is where the bpffs is mounted.
+func bpffsPath(stateDir string) string { return filepath.Join(stateDir, "bpf") }
+
+// MountBPFFS makes sure that a bpffs is mounted at "bpf" below the state directory, and returns a directory in it that is
+// the calling thread's network namespace's alone. What is there already is adopted, whoever has mounted it; what network
+// namespaces that are gone have left there is removed.
+//
+// The mount outlives the process unless the process has a mount namespace of its own: see [PrivateMounts]. The error wraps
+// ErrPermission, ErrNotSupported, or says what is in the way.
+func MountBPFFS(stateDir string) (dir string, err error) {
+	at := bpffsPath(stateDir)
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("mount bpffs at %s: %w", at, err)
+		}
+	}()
+	if err := os.MkdirAll(stateDir, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lockDir(stateDir)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if err := mountBPFFS(at); err != nil {
+		return "", err
+	}
+	ns, err := currentNetNS()
+	if err != nil {
+		return "", err
+	}
+	defer ns.Close()
+	if err := removeGone(at, ns); err != nil {
+		return "", err
+	}
+	dir = filepath.Join(at, ns.dirName())
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return dir, nil
+}
+
+// mountBPFFS mounts one unless there is one.
+func mountBPFFS(at string) error {
+	if err := os.Mkdir(at, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	switch mounted, err := onBPFFS(at); {
+	case err != nil || mounted:
+		return err
+	}
+	left, err := os.ReadDir(at)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("the directory is not empty: there is %s", left[0].Name())
+	}
+	err = unix.Mount(bpffsSource, at, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700")
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: needs CAP_SYS_ADMIN", ErrPermission)
+	case errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("%s (Linux %s): %w", featureBPFFS.Name, featureBPFFS.Since, ErrNotSupported)
+	case err != nil:
+		return err
+	}
+	// What is mounted below it is nobody else's.
+	if err := unix.Mount("", at, "", unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mount private: %w", err)
+	}
+	return nil
+}
+
+// onBPFFS reports whether a directory is on a bpffs that can be written to.
+func onBPFFS(path string) (bool, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return false, fmt.Errorf("statfs %s: %w", path, err)
+	}
+	switch {
+	case st.Type != unix.BPF_FS_MAGIC:
+		return false, nil
+	case st.Flags&unix.ST_RDONLY != 0:
+		return true, fmt.Errorf("the bpffs at %s is read-only", path)
+	}
+	return true, nil
+}
+
+// dirName keeps a namespace's pins apart. Inodes are used again, cookies never.
+func (n *netNS) dirName() string {
+	if n.cookie == 0 {
+		return fmt.Sprintf("net-%d", n.inode)
+	}
+	return fmt.Sprintf("net-%d-%d", n.inode, n.cookie)
+}
+
+// removeGone removes what was pinned for a namespace that had the same inode before, and so is gone.
+func removeGone(at string, ns *netNS) error {
+	if ns.cookie == 0 {
+		return nil
+	}
+	dirs, err := filepath.Glob(filepath.Join(at, fmt.Sprintf("net-%d-*", ns.inode)))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		if filepath.Base(dir) == ns.dirName() {
+			continue
+		}
+		if _, err := removePins(dir); err != nil {
+			return err
+		}
+		if err := os.Remove(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UnmountBPFFS removes the directory that MountBPFFS gave to the calling thread's network namespace, and unmounts the
+// bpffs when nothing else is in it and nobody else has mounted it. What is still pinned stays, without an error.
+func UnmountBPFFS(stateDir string) (unmounted bool, err error) {
+	at := bpffsPath(stateDir)
+	unlock, err := lockDir(stateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if mounted, err := onBPFFS(at); !mounted {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return false, err
+	}
+	ns, err := currentNetNS()
+	if err != nil {
+		return false, err
+	}
+	defer ns.Close()
+	if err := os.Remove(filepath.Join(at, ns.dirName())); errors.Is(err, unix.ENOTEMPTY) {
+		return false, nil
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("remove the directory of the network namespace: %w", err)
+	}
+	return unmountBPFFS(at)
+}
+
+func unmountBPFFS(at string) (bool, error) {
+	left, err := os.ReadDir(at)
+	if err != nil || len(left) > 0 {
+		return false, err
+	}
+	if ours, err := mountedByUs(at); err != nil || !ours {
+		return false, err
+	}
+	if err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW); err != nil {
+		return false, fmt.Errorf("unmount %s: %w", at, err)
+	}
+	return true, os.Remove(at)
+}
+
+// mountedByUs asks the list of mounts; the last one at a path is the one that is seen.
+func mountedByUs(at string) (ours bool, err error) {
+	at, err = filepath.EvalSymlinks(at)
+	if err == nil {
+		at, err = filepath.Abs(at)
+	}
+	if err != nil {
+		return false, err
+	}
+	f, err := os.Open("/proc/thread-self/mountinfo")
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if point, source := parseMount(lines.Text()); point == at {
+			ours = source == bpffsSource
+		}
+	}
+	return ours, lines.Err()
+}
+
+// parseMount reads a line of mountinfo (proc_pid_mountinfo(5)): where, and what is mounted there.
+func parseMount(line string) (point, source string) {
+	before, after, _ := strings.Cut(line, " - ")
+	left, right := strings.Fields(before), strings.Fields(after)
+	if len(left) < 5 || len(right) < 2 {
+		return "", ""
+	}
+	return unescapeMount.Replace(left[4]), right[1]
+}
+
+// unescapeMount undoes what the kernel does to paths there.
+var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// PrivateMounts reports whether this process has a mount namespace other than that of the machine's (or container's) first
+// process, as "ip netns exec" and many service managers make. A bpffs that is mounted there ends with the last process in
+// it, and with the bpffs every offloaded flow. It is an error that this cannot be said.
+func PrivateMounts() (bool, error) {
+	own, err := os.Readlink("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return false, fmt.Errorf("read the mount namespace: %w", err)
+	}
+	first, err := os.Readlink("/proc/1/ns/mnt")
+	if err != nil {
+		return false, fmt.Errorf("read the mount namespace of process 1: %w", err)
+	}
+	return own != first, nil
+}
+
+// lockDir keeps other processes out of a directory until it is unlocked.
+func lockDir(path string) (unlock func(), err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return func() { f.Close() }, nil
+}

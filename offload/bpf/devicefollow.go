@@ -1,0 +1,168 @@
+package bpf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// resyncEvery is how often devices are looked at without a word from the kernel: it says nothing of a tcx link that
+	// somebody has detached.
+	resyncEvery = 30 * time.Second
+	// retryAfter is when a device that refused is asked again.
+	retryAfter = 5 * time.Second
+)
+
+// follow keeps the programs on every fit device until the context is done, then leaves everything as it is.
+func (d *devices) follow(ctx context.Context) error {
+	events, err := d.subscribe()
+	if err != nil {
+		return err
+	}
+	wake := make(chan struct{}, 1)
+	done := make(chan error, 1)
+	go func() { done <- listen(events, wake) }()
+	defer func() {
+		events.Close()
+		<-done
+	}()
+	for {
+		if err = d.sync(); errors.Is(err, ErrClosed) {
+			return nil
+		}
+		again := resyncEvery
+		if err != nil {
+			again = retryAfter
+		}
+		timer := time.NewTimer(again)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case failed := <-done:
+			timer.Stop()
+			done <- failed
+			return fmt.Errorf("follow devices: %w", failed)
+		case <-wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// subscribe opens a socket for events, which is used for nothing else.
+func (d *devices) subscribe() (events *nl.NetlinkSocket, err error) {
+	err = d.ns.do(func() error {
+		events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to devices: %w", err)
+	}
+	return events, nil
+}
+
+// listen turns events into wakes: what has happened is asked of the kernel anew each time, so that it does not matter when
+// some were lost (ENOBUFS).
+func listen(events *nl.NetlinkSocket, wake chan<- struct{}) error {
+	for {
+		_, _, err := events.Receive()
+		switch {
+		case errors.Is(err, os.ErrClosed):
+			return nil
+		case err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR):
+			return err
+		}
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// sync brings every device of the namespace to what is wanted: what is missing is attached, and what sits on devices that
+// are gone, or belong to another namespace now, is taken away. One device's refusal does not keep the others.
+func (d *devices) sync() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return ErrClosed
+	}
+	return d.ns.do(func() error {
+		all, err := d.nl.LinkList()
+		if err != nil {
+			return fmt.Errorf("list devices: %w", err)
+		}
+		return d.syncLocked(all)
+	})
+}
+
+func (d *devices) syncLocked(all []netlink.Link) error {
+	var errs []error
+	here := make(map[int]bool, len(all))
+	d.unfit = make(map[int]Device)
+	for _, l := range all {
+		index, name := l.Attrs().Index, l.Attrs().Name
+		if why := unfit(l, among(all)); why != "" {
+			d.unfit[index] = Device{Index: index, Name: name, Why: why}
+			continue
+		}
+		here[index] = true
+		before := d.statusOf(index)
+		err := d.attachLocked(l)
+		if gone(err) {
+			continue // its removal is the next event
+		}
+		errs = append(errs, err)
+		if after := d.statusOf(index); after != before {
+			d.log.Info("device", "if", name, "how", after.How, "xdp", after.XDP, "err", after.Why)
+		}
+	}
+	for index, dev := range d.on {
+		if !here[index] {
+			d.log.Info("device is gone", "if", dev.status.Name)
+			errs = append(errs, d.detachLocked(index))
+		}
+	}
+	return errors.Join(append(errs, d.tidyLinks(here))...)
+}
+
+func (d *devices) statusOf(index int) Device {
+	if dev := d.on[index]; dev != nil {
+		return dev.status
+	}
+	return Device{}
+}
+
+// gone reports whether the device vanished while it was worked at.
+func gone(err error) bool {
+	var notFound netlink.LinkNotFoundError
+	return errors.Is(err, unix.ENODEV) || errors.As(err, &notFound)
+}
+
+// tidyLinks removes the pins of devices that went while nobody followed.
+func (d *devices) tidyLinks(here map[int]bool) error {
+	if d.links == "" {
+		return nil
+	}
+	names, err := pinnedNames(d.links)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		if _, index, ok := parseLinkName(name); ok && !here[index] {
+			_, err := removePinnedLink(filepath.Join(d.links, name))
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

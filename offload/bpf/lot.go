@@ -1,0 +1,276 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a lot holds at most. A gate holds for some hundred milliseconds, so that more or older frames are a mistake.
+const (
+	lotBytes     = 64 << 20 // together
+	lotFlowBytes = 16 << 20 // of one direction of a flow
+	lotAge       = 3 * time.Second
+)
+
+// Lot is where packets wait while the gate of their flow holds them, instead of being dropped and repeated by their sender
+// after a fifth of a second: a TAP device, and a goroutine that keeps what arrives at it.
+type Lot struct {
+	// Immutable.
+	file    *os.File
+	raw     syscall.RawConn
+	objects lotObjects
+	devices *devices
+	index   int
+	name    string
+	tell    func(index uint32) error // where held packets are to be sent; 0 = nowhere
+	done    chan struct{}
+
+	// mu guards what follows, and reading from the device: whoever has it has read all that arrived before.
+	mu     sync.Mutex
+	buffer []byte
+	parked map[lotKey]*parked
+	bytes  int
+	counts LotCounts
+	closed bool
+}
+
+// LotCounts is what became of frames at a lot.
+type LotCounts struct {
+	Parked   uint64
+	Released uint64
+	Expired  uint64 // nobody released them in time
+	Full     uint64 // there was no room
+	Strange  uint64 // not of a flow
+	Failed   uint64 // could not be put back
+}
+
+// parked are the frames of one direction of a flow, in their order.
+type parked struct {
+	frames []parkedFrame
+	bytes  int
+}
+
+type parkedFrame struct {
+	at   time.Time
+	data []byte // with its struct virtio_net_hdr
+}
+
+// OpenLot makes one in the calling thread's network namespace, and sends there what the gates of flows hold. Close it before
+// the flows. The error wraps ErrNotSupported, ErrPermission, or says what else is in the way; handoffs go on without.
+func OpenLot(f *Flows) (*Lot, error) {
+	var ours uint32
+	return openLot(func(index uint32) error {
+		if index == 0 { // not where another process has one by now
+			var s flowSettings
+			if err := f.maps.FlowSettings.Lookup(uint32(0), &s); err != nil || s.Lot != ours {
+				return err
+			}
+		}
+		ours = index
+		return f.SetLot(int(index))
+	}, f.log)
+}
+
+// openLot makes a lot in the calling thread's network namespace. tell is called with its device's index, and with 0 when
+// it is closed.
+func openLot(tell func(index uint32) error, log *slog.Logger) (_ *Lot, err error) {
+	l := &Lot{tell: tell, parked: make(map[lotKey]*parked), buffer: make([]byte, vnetHeader+ethernetHeader+vlanTag+1<<16)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("open parking lot: %w", err), l.Close())
+		}
+	}()
+	if err := loadLotObjects(&l.objects, nil); err != nil {
+		return nil, explain(err, nil)
+	}
+	if l.devices, err = newDevices(devicePrograms{Ingress: l.objects.LotIngress, Egress: l.objects.LotEgress}, "", false, log); err != nil {
+		return nil, err
+	}
+	if err := l.openDevice(); err != nil {
+		return nil, err
+	}
+	l.done = make(chan struct{})
+	go l.read()
+	return l, tell(uint32(l.index))
+}
+
+func (l *Lot) openDevice() error {
+	fd, name, err := openTAP()
+	if err != nil {
+		return err
+	}
+	l.file, l.name = os.NewFile(uintptr(fd), name), name
+	if l.raw, err = l.file.SyscallConn(); err != nil {
+		return err
+	}
+	dev, err := hide(l.devices.nl, name)
+	if err != nil {
+		return err
+	}
+	l.index = dev.Attrs().Index
+	return l.devices.attachTo(dev)
+}
+
+// read parks what arrives until the device is closed.
+func (l *Lot) read() {
+	defer close(l.done)
+	for {
+		var deadline time.Time // none while nothing is parked
+		l.mu.Lock()
+		if l.bytes > 0 {
+			deadline = time.Now().Add(lotAge / 2)
+		}
+		l.mu.Unlock()
+		_ = l.file.SetReadDeadline(deadline)
+		err := l.raw.Read(func(fd uintptr) bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.drain(int(fd), time.Now()) > 0
+		})
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		l.mu.Lock()
+		l.expire(time.Now())
+		l.mu.Unlock()
+	}
+}
+
+// drain reads all that has arrived.
+func (l *Lot) drain(fd int, now time.Time) (n int) {
+	for {
+		size, err := unix.Read(fd, l.buffer)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || size <= 0:
+			return n
+		}
+		n++
+		l.park(l.buffer[:size], now)
+	}
+}
+
+func (l *Lot) park(frame []byte, now time.Time) {
+	if l.closed {
+		return
+	}
+	key, ok := frameKey(frame)
+	if !ok {
+		l.counts.Strange++
+		return
+	}
+	p := l.parked[key]
+	if p == nil {
+		p = &parked{}
+	}
+	if l.bytes+len(frame) > lotBytes || p.bytes+len(frame) > lotFlowBytes {
+		l.counts.Full++
+		return
+	}
+	l.parked[key] = p
+	p.frames = append(p.frames, parkedFrame{at: now, data: append([]byte(nil), frame...)})
+	p.bytes += len(frame)
+	l.bytes += len(frame)
+	l.counts.Parked++
+}
+
+// expire drops what nobody has released in time.
+func (l *Lot) expire(now time.Time) {
+	for key, p := range l.parked {
+		n := 0
+		for n < len(p.frames) && now.Sub(p.frames[n].at) > lotAge {
+			p.bytes -= len(p.frames[n].data)
+			l.bytes -= len(p.frames[n].data)
+			n++
+		}
+		p.frames = p.frames[n:]
+		l.counts.Expired += uint64(n)
+		if len(p.frames) == 0 {
+			delete(l.parked, key)
+		}
+	}
+}
+
+// Release puts back what was parked for a flow, oldest first: it arrives again where it had come from, and goes the way
+// that the flow's gate now says. Packets that had met the gate before it was set may still be on their way to the lot; after
+// a [Grace] they are there, so call it again then.
+func (l *Lot) Release(w *Flow) (n int, err error) {
+	s := w.Spec()
+	return l.release(newLotKey(s.Proto, s.Client, s.Frontend), newLotKey(s.Proto, s.Backend, s.Local))
+}
+
+func (l *Lot) release(keys ...lotKey) (n int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return 0, ErrClosed
+	}
+	_ = l.raw.Control(func(fd uintptr) { l.drain(int(fd), time.Now()) })
+	var errs []error
+	for _, key := range keys {
+		p := l.parked[key]
+		if p == nil {
+			continue
+		}
+		delete(l.parked, key)
+		l.bytes -= p.bytes
+		for _, f := range p.frames {
+			if _, err := l.file.Write(f.data); err != nil {
+				l.counts.Failed++
+				errs = append(errs, fmt.Errorf("put back a packet: %w", err))
+				continue
+			}
+			l.counts.Released++
+			n++
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+// Counts is what became of frames so far.
+func (l *Lot) Counts() LotCounts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts
+}
+
+// Close removes the lot: from now on held packets are dropped, and so is what is still parked. It may be called more than
+// once.
+func (l *Lot) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.parked, l.bytes = nil, 0
+	l.mu.Unlock()
+	var errs []error
+	if l.done != nil {
+		errs = append(errs, l.tell(0))
+	}
+	if l.file != nil {
+		errs = append(errs, l.file.Close())
+	}
+	if l.done != nil {
+		<-l.done
+	}
+	if l.devices != nil {
+		errs = append(errs, l.devices.Close())
+	}
+	if l.objects.LotIngress != nil {
+		errs = append(errs, l.objects.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close parking lot: %w", err)
+	}
+	return nil
+}

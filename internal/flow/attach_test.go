@@ -162,7 +162,11 @@ func TestWhenEnded(t *testing.T) {
 		rec.WhenEnded(func() { told = append(told, i) })
 	}
 	rec.Finish(ByClient, ReasonClosed)
-	rec.Finish(ByClient, ReasonClosed)
+	late := false
+	rec.WhenEnded(func() { late = true })
+	if !late {
+		t.Error("who asked too late was not told")
+	}
 	if len(told) != 3 || told[0] != 2 || told[2] != 0 {
 		t.Errorf("told %v", told)
 	}

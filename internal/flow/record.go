@@ -162,16 +162,26 @@ func (r *Record) End(by By, reason Reason) bool {
 }
 
 // WhenEnded has f called once when the flow ends, on whatever path, by the
-// goroutine of that path: it must not block. The flow must not have ended yet.
-// More than one may be told, the last to ask first.
+// goroutine of that path: it must not block. More than one may be told, the last to
+// ask first; who asks after the end is told at once.
 func (r *Record) WhenEnded(f func()) {
+	if !r.tellEnd(f) {
+		f()
+	}
+}
+
+func (r *Record) tellEnd(f func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.state == Ended {
+		return false
+	}
 	if before := r.whenEnded; before != nil {
 		r.whenEnded = func() { f(); before() }
-		return
+	} else {
+		r.whenEnded = f
 	}
-	r.whenEnded = f
+	return true
 }
 
 // Finish closes the record: the flow has ended, the counters are final. Only

@@ -22,7 +22,7 @@ type Spec struct {
 	// in State, and nothing is said of its beginning: that was long ago.
 	Backend     netip.AddrPort
 	Picked      Picked
-	Load        *Load // of the backend, whose limit it may exceed; nil = not counted
+	Load        *Load // of the backend, whose limit it may exceed; nil = not counted. The caller pays back its Acquire
 	PathName    PathName
 	Path        Path
 	State       State // "" = Offloaded with a Path that is not userspace, else Dialing

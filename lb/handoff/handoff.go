@@ -66,6 +66,10 @@ type Stopped struct {
 
 // Pair is an established TCP flow as an Offloader sees it. It may be used from
 // any goroutine but an event loop's; each call waits for the flow's loop.
+//
+// Bytes that the caller itself delivers between Stop and what ends that are counted
+// by the relay, which asks both sockets; a Path counts only what goes its way. After
+// Resume the kernel watches over both peers again (SO_KEEPALIVE, TCP_USER_TIMEOUT).
 type Pair interface {
 	Record() *flow.Record
 	// Stop makes the bytes stand still. It reports false when the flow has

@@ -77,12 +77,7 @@ func (f *tcpFlow) allFailed() (flow.By, flow.Reason, flow.Drop) {
 // dial begins to connect to one backend, and reports false when that failed at
 // once and the next backend should be tried.
 func (f *tcpFlow) dial(b *sched.Backend) bool {
-	f.dialTry = 0
-	var why flow.NotOffloaded
-	f.lease, why = f.w.r.offloader.Prepare(f.rec.Key(), b.Address, f.fe.Service.Offload)
-	if f.lease == nil {
-		f.rec.NotOffloaded(why)
-	}
+	f.prepare(b)
 	fd, err := f.connect(b)
 	if err != nil {
 		return !f.dialFailed(dialFailure(err))
@@ -102,21 +97,21 @@ func (f *tcpFlow) dial(b *sched.Backend) bool {
 	return true
 }
 
-// connect tries local addresses and ports until one is free towards b.
+// connect tries local addresses and ports until one is free towards b: those of the
+// lease, and when it has no more, the others.
 func (f *tcpFlow) connect(b *sched.Backend) (int, error) {
-	r := f.w.r
-	var params DialParams // the peer is watched once the flow has lived for a while: see settle
-	for ; ; f.dialTry++ {
-		if f.lease != nil {
-			params.Local = f.lease.Local()
-		} else {
-			params.Local = r.sources.local(b.Address.Addr(), f.dialTry)
-		}
-		fd, err := dialTCP(params, b.Address)
+	for f.dialTry = 0; ; f.dialTry++ {
+		fd, err := dialTCP(f.dialParams(b), b.Address)
 		if err == nil || dialFailure(err) != flow.DialNoPorts {
 			return fd, err
 		}
-		if f.lease != nil && !f.lease.Next() || f.dialTry+1 >= r.sources.tries(b.Address.Addr()) {
+		switch {
+		case f.lease != nil && f.dialTry < portTries && f.lease.Next():
+		case f.lease != nil:
+			f.releaseLease(flow.ReasonDialFailed)
+			f.rec.NotOffloaded(flow.NotOffloadedNoPort)
+			f.dialTry = -1
+		case f.dialTry+1 >= f.w.r.sources.tries(b.Address.Addr()):
 			return fd, err
 		}
 	}
@@ -204,10 +199,7 @@ func (f *tcpFlow) dialFailed(why flow.DialFailure) (next bool) {
 		unix.Close(fd)
 	}
 	f.w.loop.Disarm(&f.timer)
-	if f.lease != nil {
-		f.lease.Release(flow.ReasonDialFailed)
-		f.lease = nil
-	}
+	f.releaseLease(flow.ReasonDialFailed)
 	f.rec.DialFailed(why)
 	f.failed, f.blamed = why, f.blamed || !why.Local()
 	if why != flow.DialNoResources {

@@ -3,8 +3,8 @@
 // the way that one of them ended. For UDP it keeps a session for each client of a
 // frontend, with a socket of its own to the backend, until nothing comes for a
 // while. It declares what it needs of others: who
-// guards the addresses of frontends (Guard) and who may take a flow over
-// (Offloader).
+// guards the addresses of frontends (Guard). Who may take flows over speaks the words
+// of lb/handoff.
 //
 // Connections live on a few event loops (lb/relay/poll), each on the one that
 // accepted it or the least loaded one: a flow's state is touched by that loop
@@ -24,7 +24,9 @@
 //	shared.go    the sockets that many frontends share
 //	vips.go      so do routes; leaving.go: not before the last connection
 //	removed.go   flows of backends that have gone
-//	offload.go   the seam to the kernel paths
+//	offload.go   what an Offloader is asked, and what it has done meanwhile
+//	pair.go      a flow stands still, goes on, or is another's
+//	adopt.go     connections that the kernel has carried since before this process
 //
 //	udp.go         datagrams come to a frontend: whose are they
 //	udpopen.go     a session begins: choosing a backend, reaching it

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/baton-lb/baton/internal/flow"
-	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/handoff"
 )
 
 // fakeOffloader is an Offloader that hands out local addresses and notes what it
@@ -16,25 +16,26 @@ import (
 type fakeOffloader struct {
 	locals []netip.AddrPort // of each lease, in the order of Next; none = the kernel's choice
 	refuse flow.NotOffloaded
+	hold   bool // what Offer answers
 
-	offers chan Pair
+	offers chan handoff.Pair
 
-	mu     sync.Mutex // guards what follows
-	leases []*fakeLease
+	mu       sync.Mutex // guards what follows
+	leases   []*fakeLease
+	carriers []*fakeCarrier
+	asked    int // for carriers
 }
 
 func newFakeOffloader(locals ...netip.AddrPort) *fakeOffloader {
-	return &fakeOffloader{locals: locals, offers: make(chan Pair, 100)}
+	return &fakeOffloader{locals: locals, offers: make(chan handoff.Pair, 100)}
 }
 
-var _ Offloader = (*fakeOffloader)(nil)
+var _ handoff.Offloader = (*fakeOffloader)(nil)
 
 // fakeLease is one attempt to reach a backend.
 type fakeLease struct {
 	o       *fakeOffloader
-	key     flow.Key
-	backend netip.AddrPort
-	policy  lb.Offload
+	request handoff.Request
 
 	mu       sync.Mutex // guards what follows
 	locals   []netip.AddrPort
@@ -42,13 +43,13 @@ type fakeLease struct {
 	released []flow.Reason
 }
 
-func (o *fakeOffloader) Prepare(k flow.Key, backend netip.AddrPort, policy lb.Offload) (Lease, flow.NotOffloaded) {
+func (o *fakeOffloader) Prepare(r handoff.Request) (handoff.Lease, flow.NotOffloaded) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.refuse != "" {
 		return nil, o.refuse
 	}
-	l := &fakeLease{o: o, key: k, backend: backend, policy: policy, locals: o.locals}
+	l := &fakeLease{o: o, request: r, locals: o.locals}
 	o.leases = append(o.leases, l)
 	return l, ""
 }
@@ -79,11 +80,12 @@ func (l *fakeLease) Next() bool {
 	return true
 }
 
-func (l *fakeLease) Offer(p Pair) {
+func (l *fakeLease) Offer(p handoff.Pair) (hold bool) {
 	l.mu.Lock()
 	l.offered++
 	l.mu.Unlock()
 	l.o.offers <- p
+	return l.o.hold
 }
 
 func (l *fakeLease) Release(why flow.Reason) {

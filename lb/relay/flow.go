@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/handoff"
 	"github.com/baton-lb/baton/lb/relay/poll"
 	"github.com/baton-lb/baton/lb/relay/pump"
 	"github.com/baton-lb/baton/lb/sched"
@@ -21,7 +22,8 @@ import (
 //	            ↓         ↓
 //	          closed    closed
 //
-// A flow that an Offloader has stopped is open with stopped set.
+// A flow that an Offloader has stopped is open with stopped set, one that waits
+// for it with held.
 type phase uint8
 
 const (
@@ -43,6 +45,7 @@ const moveBudget = 256 << 10
 type tcpFlow struct {
 	w      *worker
 	fe     *store.Frontend
+	peer   netip.AddrPort // who has connected: the client, or a proxy before us
 	client netip.AddrPort // as believed
 	local  netip.AddrPort // what it connected to
 	asked  netip.AddrPort // what the client connected to, as believed
@@ -53,6 +56,7 @@ type tcpFlow struct {
 	toClient    pump.Half
 	phase       phase
 	queued      bool // in the loop's list of things to run soon
+	held        bool // no byte moves until an Offloader has stopped the flow: see hold
 	stopped     bool // an Offloader holds the descriptors
 	settled     bool // see settle
 	seenFirst   [2]bool
@@ -61,7 +65,7 @@ type tcpFlow struct {
 
 	// Dialling.
 	tried     []*sched.Backend
-	lease     Lease
+	lease     handoff.Lease
 	dialTry   int
 	dialStart int64
 	failed    flow.DialFailure // the last one
@@ -75,6 +79,7 @@ type tcpFlow struct {
 	unsent   int  // bytes that the whole leg had not acknowledged at the last look
 	pending  bool // an end came while stopped: endedBy and reason say which
 
+	written   [2]uint64 // while stopped: see written
 	successor flow.Path // what carries the flow after a handover
 
 	mu       sync.Mutex // guards the descriptors against counters taken elsewhere
@@ -106,7 +111,7 @@ var (
 )
 
 func newTCPFlow(w *worker, fe *store.Frontend, fd int, peer, local netip.AddrPort) *tcpFlow {
-	f := &tcpFlow{w: w, fe: fe, client: peer, local: local, asked: local}
+	f := &tcpFlow{w: w, fe: fe, peer: peer, client: peer, local: local, asked: local}
 	f.front = leg{f: f, fd: fd, by: flow.ByClient}
 	f.back = leg{f: f, fd: -1, by: flow.ByBackend}
 	f.timer.Fire = f.onTimer
@@ -166,6 +171,9 @@ func (l *leg) Ready(ev poll.Events) {
 	case phaseDialing:
 		f.readyWhileDialing(l, ev)
 	case phaseOpen, phaseAborting:
+		if f.held && ev&(poll.RdHup|poll.Hup|poll.Err) != 0 {
+			f.unhold()
+		}
 		f.move()
 	}
 }
@@ -184,8 +192,9 @@ func (f *tcpFlow) established() {
 	f.tried = nil
 	f.changed = f.w.loop.Nano()
 	f.rec.Dialled()
-	if f.lease != nil {
-		f.lease.Offer(pair{f})
+	if f.lease != nil && f.lease.Offer(pair{f}) && f.whole() {
+		f.hold()
+		return
 	}
 	f.armIdle()
 	f.move()
@@ -193,7 +202,7 @@ func (f *tcpFlow) established() {
 
 // move moves what can be moved, both ways.
 func (f *tcpFlow) move() {
-	if f.stopped {
+	if f.stopped || f.held {
 		return
 	}
 	f.noticeBroken(&f.front)
@@ -280,7 +289,7 @@ func (f *tcpFlow) onTimer() {
 	case phaseDialing:
 		f.dialTimedOut()
 	case phaseOpen:
-		f.checkIdle()
+		f.openTimer()
 	case phaseAborting:
 		f.move()
 	}
@@ -308,10 +317,7 @@ func (f *tcpFlow) close(by flow.By, why flow.Reason) {
 	f.closeLeg(&f.front)
 	f.closeLeg(&f.back)
 	f.leave()
-	if f.lease != nil {
-		f.lease.Release(why)
-		f.lease = nil
-	}
+	f.releaseLease(why)
 	if f.rec != nil {
 		f.rec.Finish(by, why)
 	}

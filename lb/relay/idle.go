@@ -43,6 +43,16 @@ func (f *tcpFlow) armWithin(d time.Duration) {
 	f.w.loop.Arm(&f.timer, min(d, max(minPeerCheck, f.fe.Service.Timeouts.PeerLost/2)))
 }
 
+// openTimer ends what has lasted for too long: a hold, or a stillness.
+func (f *tcpFlow) openTimer() {
+	if f.held {
+		f.unhold()
+		f.move()
+		return
+	}
+	f.checkIdle()
+}
+
 // checkIdle ends the flow if it has stood still for too long.
 func (f *tcpFlow) checkIdle() {
 	if f.stopped {

@@ -40,7 +40,7 @@ func (r *Relay) sweepLocked() {
 	busy, err := capture.Connected(slices.Collect(maps.Keys(l.addrs)))
 	before := len(l.addrs)
 	if err == nil {
-		maps.DeleteFunc(l.addrs, func(a netip.Addr, _ struct{}) bool { return !busy[a] })
+		maps.DeleteFunc(l.addrs, func(a netip.Addr, _ struct{}) bool { return !busy[a] && !r.carried.has(a) })
 	}
 	if len(l.addrs) < before {
 		r.removeRoutesLocked()

@@ -37,12 +37,23 @@ func (l *limits) admit(now time.Time, client netip.Addr, max lb.Limits) (flow.Dr
 	if !l.inRateLocked(now, max.NewPerSecond) {
 		return flow.DropLimitRate, false
 	}
+	l.enterLocked(client)
+	return "", true
+}
+
+// enter counts one more connection whatever the limits are: it is there already.
+func (l *limits) enter(client netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.enterLocked(client)
+}
+
+func (l *limits) enterLocked(client netip.Addr) {
 	l.open++
 	if l.perClient == nil {
 		l.perClient = make(map[netip.Addr]int)
 	}
 	l.perClient[client]++
-	return "", true
 }
 
 // inRateLocked allows perSecond new connections in any second, with a burst of

@@ -1,77 +1,124 @@
 package relay
 
 import (
-	"net/netip"
+	"cmp"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/handoff"
+	"github.com/baton-lb/baton/lb/sched"
 )
 
-// Offloader may take established flows over into the kernel. It is asked before
-// a backend is dialled, because a flow that is to leave userspace must use a
-// local address and port that the offloader knows and nobody else will take.
-//
-// Prepare is called on an event loop and must not block.
-type Offloader interface {
-	// Prepare returns the lease for one attempt to reach a backend, or nil
-	// with the reason why the flow will stay in userspace.
-	Prepare(k flow.Key, backend netip.AddrPort, policy lb.Offload) (Lease, flow.NotOffloaded)
-}
-
-// Lease is what an Offloader sets aside for one flow. Its methods are called on
-// the flow's event loop and must not block.
-type Lease interface {
-	// Local is the address and port to dial from; the zero value leaves it to
-	// the kernel, a port of 0 only the port. Next, after a failure with
-	// EADDRNOTAVAIL or EADDRINUSE, moves on to another; false = there is none.
-	Local() netip.AddrPort
-	Next() bool
-	// Offer tells that both legs are established. The offloader may use the
-	// pair until Release.
-	Offer(Pair)
-	// Release gives the lease back: the flow has ended or the dial failed.
-	// After Pair.HandedOff it is not called: the lease stays with the flow.
-	Release(flow.Reason)
-}
-
-// Stopped is a pair whose bytes stand still. What was read on one side and not
-// yet written on the other is in ToBackend and ToClient.
-type Stopped struct {
-	ClientFD, BackendFD int
-	ToBackend, ToClient []byte
-	ClientEOF           bool // the client has closed its direction
-	BackendEOF          bool
-}
-
-// Pair is an established flow as an Offloader sees it. It may be used from any
-// goroutine but an event loop's; each call waits for the flow's loop.
-type Pair interface {
-	Record() *flow.Record
-	// Stop makes the bytes stand still. It reports false when the flow has
-	// ended. Until Resume or HandedOff the caller owns both descriptors and
-	// must not close them; closing one sends a reset (SO_LINGER 0).
-	Stop() (Stopped, bool)
-	// Resume lets the bytes flow again, beginning with what is left of what
-	// Stop returned.
-	Resume(toBackend, toClient []byte)
-	// HandedOff gives both descriptors to the caller for good: the relay
-	// forgets the flow without closing or resetting anything. The record goes
-	// on living with path as its carrier.
-	HandedOff(name flow.PathName, path flow.Path)
-}
-
-// noOffload is the Offloader of a host without kernel paths.
-type noOffload struct{}
-
-// NoOffload keeps every flow in userspace.
-var NoOffload Offloader = noOffload{}
-
-func (noOffload) Prepare(_ flow.Key, _ netip.AddrPort, policy lb.Offload) (Lease, flow.NotOffloaded) {
-	switch {
-	case policy.Mode == lb.OffloadNever:
-		return nil, flow.NotOffloadedNever
-	case policy.Path == lb.OffloadPathFlowtable:
-		return nil, flow.NotOffloadedTerminated
+// prepare asks the Offloader before a backend is dialled: a flow that is to leave
+// userspace must use a local address and port that the Offloader knows and nobody
+// else will take.
+func (f *tcpFlow) prepare(b *sched.Backend) {
+	r := handoff.Request{
+		Record: f.rec, Client: f.peer, Frontend: f.local, Backend: b.Address, ClientFD: f.front.fd,
+		Policy: f.fe.Service.Offload, Timeouts: f.fe.Service.Timeouts,
 	}
-	return nil, flow.NotOffloadedUnavailable
+	if f.clientAddress() == lb.Transparent {
+		r.Transparent = f.client
+	}
+	var why flow.NotOffloaded
+	f.lease, why = f.w.r.offloader.Prepare(r)
+	f.rec.NotOffloaded(why)
+}
+
+// clientAddress is how the backend is to learn of the client.
+func (f *tcpFlow) clientAddress() lb.ClientAddress {
+	return cmp.Or(f.fe.ClientAddress, f.fe.Service.ClientAddress)
+}
+
+// dialParams says how the next attempt to reach b is made. The peer is watched
+// once the flow has lived for a while: see settle.
+func (f *tcpFlow) dialParams(b *sched.Backend) (p DialParams) {
+	if f.lease != nil {
+		p.Local = f.lease.Local()
+	}
+	if !p.Local.Addr().IsValid() && p.Local.Port() == 0 {
+		p.Local = f.w.r.sources.local(b.Address.Addr(), f.dialTry)
+		return p
+	}
+	p.Transparent = f.clientAddress() == lb.Transparent && p.Local.Addr() == f.client.Addr()
+	return p
+}
+
+// releaseLease gives the lease back, if there is one.
+func (f *tcpFlow) releaseLease(why flow.Reason) {
+	if f.lease != nil {
+		f.lease.Release(why)
+		f.lease = nil
+	}
+}
+
+// holdLimit is how long no byte moves at the wish of an Offloader that does not
+// come.
+const holdLimit = time.Second
+
+// hold keeps every byte where it is until the Offloader has tried to take the flow
+// over. A peer that goes, or an Offloader that does not come, ends it.
+func (f *tcpFlow) hold() {
+	f.held = true
+	f.rec.HandingOff()
+	f.w.loop.Arm(&f.timer, holdLimit)
+}
+
+func (f *tcpFlow) unhold() {
+	f.held = false
+	f.rec.StaysHere()
+	f.armIdle()
+}
+
+// whole reports whether neither side has announced its end.
+func (f *tcpFlow) whole() bool {
+	return !f.toBackend.Ended && !f.toClient.Ended && !f.front.broken && !f.back.broken
+}
+
+// written is how many bytes a socket has been given since it was connected, and a
+// constant. Nobody may be writing to it.
+func written(fd int) uint64 {
+	for {
+		queued := unacknowledged(fd)
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return 0
+		}
+		if unacknowledged(fd) == queued { // no acknowledgement has come in between
+			return info.Bytes_acked + uint64(queued)
+		}
+	}
+}
+
+// noteWritten remembers what both sockets have, so that countWritten knows what
+// the Offloader has delivered itself.
+func (f *tcpFlow) noteWritten() {
+	f.written = [2]uint64{toBackend: written(f.back.fd), toClient: written(f.front.fd)}
+}
+
+func (f *tcpFlow) countWritten() {
+	before := f.written
+	f.noteWritten()
+	if n := f.written[toBackend] - before[toBackend]; int64(n) > 0 {
+		f.toBackend.Delivered(n)
+		f.moved(&f.toBackend, toBackend, &f.front)
+	}
+	if n := f.written[toClient] - before[toClient]; int64(n) > 0 {
+		f.toClient.Delivered(n)
+		f.moved(&f.toClient, toClient, &f.back)
+	}
+}
+
+// watchPeers has the kernel watch over both peers again: an Offloader switches
+// that off before it begins.
+func (f *tcpFlow) watchPeers() {
+	k := keepAliveOf(f.fe.Service.Timeouts)
+	_ = k.set(f.front.fd)
+	if f.settled {
+		_ = k.set(f.back.fd)
+	}
+	f.front.pauses, f.back.pauses = false, false
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/handoff"
 )
 
 // remotes is a backend that tells where its clients come from, and echoes.
@@ -61,13 +62,16 @@ func TestLease(t *testing.T) {
 		t.Errorf("connected from %s, want %s", got, local)
 	}
 	leases := o.all()
-	if len(leases) != 2 || leases[0].backend != dead || leases[1].backend != live {
+	if len(leases) != 2 || leases[0].request.Backend != dead || leases[1].request.Backend != live {
 		t.Fatalf("%d leases", len(leases))
 	}
-	want := flow.NewKey(flow.TCP, c.LocalAddr().(*net.TCPAddr).AddrPort(), vip)
 	for _, l := range leases {
-		if l.key != want || l.policy != s.Offload {
-			t.Errorf("asked for %v, %+v", l.key, l.policy)
+		r := l.request
+		if r.Record != p.Record() || r.Client.String() != c.LocalAddr().String() || r.Frontend != vip || r.ClientFD <= 0 {
+			t.Errorf("asked for %+v", r)
+		}
+		if r.Policy != s.Offload || r.Timeouts != s.Timeouts || r.Transparent.IsValid() {
+			t.Errorf("asked for %+v", r)
 		}
 	}
 	wantReleased(t, leases[0], flow.ReasonDialFailed)
@@ -86,14 +90,13 @@ func TestLease(t *testing.T) {
 }
 
 // A local address that is in use, or in use towards this backend, means the
-// next one of the lease; when there is none left, the flow ends for want of
-// ports and the backend is not blamed.
+// next one of the lease; when there is none left, the flow goes without one.
 func TestLeaseNext(t *testing.T) {
 	inUse := listenAt(t, "127.0.3.1:0") // EADDRINUSE
 	connected := netip.MustParseAddrPort("127.0.3.1:50003")
 	free := netip.MustParseAddrPort("127.0.3.1:50004")
 	o := newFakeOffloader(inUse, connected, free)
-	w := newWorld(t, Options{Offloader: o})
+	w := newWorld(t, Options{Offloader: o, Source: SourceParams{Addresses: []netip.Addr{netip.MustParseAddr("127.0.3.2")}}})
 	addr, from := remotes(t)
 	fd, err := dialTCP(DialParams{Local: connected}, addr) // EADDRNOTAVAIL
 	if err != nil {
@@ -106,11 +109,35 @@ func TestLeaseNext(t *testing.T) {
 	if got := receive(t, from); got != free {
 		t.Errorf("connected from %s, want %s", got, free)
 	}
-	wantReset(t, vip)
-	w.wantEnded(flow.ByBaton, flow.ReasonLocalResources)
+	p := receive(t, o.offers)
+	c := dial(t, vip)
+	if got := receive(t, from); got.Addr() != netip.MustParseAddr("127.0.3.2") {
+		t.Errorf("connected from %s, want one that is configured", got)
+	}
 	wantReleased(t, o.all()[1], flow.ReasonDialFailed)
-	if n := w.registry.Acquire("web", addr).Failures(); n != 0 {
-		t.Errorf("the backend has %d failures", n)
+	for _, rec := range w.registry.Records() {
+		v := rec.View()
+		if own := rec == p.Record(); own != (v.NotOffloaded == "") || !own && v.NotOffloaded != flow.NotOffloadedNoPort {
+			t.Errorf("%+v", v)
+		}
+	}
+	if err := testnet.Ask(c, "without a lease"); err != nil {
+		t.Error(err)
+	}
+	if n := w.registry.Acquire("web", addr).Failures(); n != 0 || len(w.registry.DialFailures()) != 0 {
+		t.Errorf("the backend has %d failures; %v", n, w.registry.DialFailures())
+	}
+}
+
+// A lease that leaves everything to the relay gets what is configured.
+func TestLeaseWithoutAnAddress(t *testing.T) {
+	source := netip.MustParseAddr("127.0.3.3")
+	w := newWorld(t, Options{Offloader: newFakeOffloader(), Source: SourceParams{Addresses: []netip.Addr{source}}})
+	addr, from := remotes(t)
+	w.serve(service("web", vip, addr))
+	dial(t, vip)
+	if got := receive(t, from); got.Addr() != source {
+		t.Errorf("connected from %s, want %s", got, source)
 	}
 }
 
@@ -137,7 +164,7 @@ func TestLeaseOfADialThatIsGivenUp(t *testing.T) {
 func TestNoLease(t *testing.T) {
 	addr, _ := backend(t, testnet.Echo)
 	for name, tt := range map[string]struct {
-		offloader Offloader
+		offloader handoff.Offloader
 		policy    lb.Offload
 		want      flow.NotOffloaded
 	}{
@@ -147,9 +174,9 @@ func TestNoLease(t *testing.T) {
 		"refused":   {&fakeOffloader{refuse: flow.NotOffloadedNever}, lb.Offload{}, flow.NotOffloadedNever},
 	} {
 		if tt.offloader == nil {
-			tt.offloader = NoOffload
+			tt.offloader = handoff.None
 		}
-		if _, why := tt.offloader.Prepare(flow.Key{}, addr, tt.policy); why != tt.want {
+		if _, why := tt.offloader.Prepare(handoff.Request{Backend: addr, Policy: tt.policy}); why != tt.want {
 			t.Errorf("%s: %q, want %q", name, why, tt.want)
 		}
 	}

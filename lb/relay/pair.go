@@ -2,12 +2,13 @@ package relay
 
 import (
 	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/handoff"
 )
 
 // pair is a tcpFlow as an Offloader sees it.
 type pair struct{ f *tcpFlow }
 
-var _ Pair = pair{}
+var _ handoff.Pair = pair{}
 
 func (p pair) Record() *flow.Record { return p.f.rec }
 
@@ -24,7 +25,7 @@ func (p pair) do(what func()) {
 	what()
 }
 
-func (p pair) Stop() (s Stopped, ok bool) {
+func (p pair) Stop() (s handoff.Stopped, ok bool) {
 	f := p.f
 	p.do(func() {
 		if f.phase == phaseOpen && !f.stopped {
@@ -41,12 +42,16 @@ func (p pair) Resume(toBackend, toClient []byte) {
 			return
 		}
 		f.stopped = false
+		f.rec.StaysHere()
+		f.countWritten()
 		if f.pending {
 			f.abort(f.endedBy, f.reason)
 			return
 		}
+		f.watchPeers()
 		f.toBackend.Resume(toBackend)
 		f.toClient.Resume(toClient)
+		f.armIdle()
 		f.move()
 	})
 }
@@ -62,13 +67,15 @@ func (p pair) HandedOff(name flow.PathName, path flow.Path) {
 
 // stop empties both directions. The sockets stay watched: what they report is
 // remembered, and acted on after Resume.
-func (f *tcpFlow) stop() (Stopped, bool) {
+func (f *tcpFlow) stop() (handoff.Stopped, bool) {
 	toBackend, err := f.toBackend.Stop(f.w.kit)
 	if err == nil {
 		var toClient []byte
 		if toClient, err = f.toClient.Stop(f.w.kit); err == nil {
-			f.stopped = true
-			return Stopped{
+			f.held, f.stopped = false, true
+			f.rec.HandingOff()
+			f.noteWritten()
+			return handoff.Stopped{
 				ClientFD: f.front.fd, BackendFD: f.back.fd,
 				ToBackend: toBackend, ToClient: toClient,
 				ClientEOF: f.toBackend.EOF(), BackendEOF: f.toClient.EOF(),
@@ -77,15 +84,17 @@ func (f *tcpFlow) stop() (Stopped, bool) {
 	}
 	// A pipe that cannot be read has lost bytes: an honest reset is all that is left.
 	f.abort(flow.ByBaton, flow.ReasonLocalResources)
-	return Stopped{}, false
+	return handoff.Stopped{}, false
 }
 
 // handedOff forgets a flow that somebody else carries from now on.
 func (f *tcpFlow) handedOff(name flow.PathName, path flow.Path) {
+	f.countWritten()
 	f.mu.Lock()
 	f.samplePacketsLocked()
 	f.gone = true
 	f.mu.Unlock()
+	f.w.r.carried.hold(f.local.Addr(), f.rec) // before it can end
 	f.rec.Attach(name, path)
 	f.w.loop.Remove(f.front.fd)
 	f.w.loop.Remove(f.back.fd)

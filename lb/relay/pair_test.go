@@ -13,6 +13,7 @@ import (
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
+	"github.com/baton-lb/baton/lb/handoff"
 )
 
 // Stop hands out exactly what is in flight and Resume takes it back, again and
@@ -75,7 +76,7 @@ func (p paced) Read(b []byte) (int, error) {
 
 // stopAgainAndAgain stops and resumes a flow, and lets some reads happen in
 // between. There is no end to the turns after the last stop.
-func stopAgainAndAgain(t testing.TB, p Pair, stops int, turns chan struct{}) (n int) {
+func stopAgainAndAgain(t testing.TB, p handoff.Pair, stops int, turns chan struct{}) (n int) {
 	defer close(turns)
 	rng, held := rand.New(rand.NewPCG(3, 4)), 0
 	for range stops {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/handoff"
 	"github.com/baton-lb/baton/lb/pick"
 	"github.com/baton-lb/baton/lb/relay/capture"
 	"github.com/baton-lb/baton/lb/store"
@@ -32,7 +33,8 @@ type Options struct {
 
 	Source SourceParams
 
-	Offloader   Offloader           // nil = NoOffload
+	Offloader   handoff.Offloader   // nil = handoff.None
+	Kept        []handoff.Kept      // UDP sessions that it has carried since before this process: see Relay.Keep
 	ObserveDial func(time.Duration) // how long a backend took to answer; must not block
 
 	Loops       int // event loops; 0 = one for each CPU that Go may use, or as many as an Inheritance with UDP needs
@@ -55,7 +57,7 @@ func (o *Options) setDefaults() {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Offloader == nil {
-		o.Offloader = NoOffload
+		o.Offloader = handoff.None
 	}
 	if in := o.Inherit; in != nil && slices.ContainsFunc(in.Sockets, func(s Inherited) bool { return s.Kind == HandedUDP }) {
 		o.Loops = in.Loops
@@ -72,7 +74,7 @@ type Relay struct {
 	picker    *pick.Picker
 	registry  *flow.Registry
 	log       *slog.Logger
-	offloader Offloader
+	offloader handoff.Offloader
 	observe   func(time.Duration)
 	sources   *sources
 	budget    *budget
@@ -83,6 +85,7 @@ type Relay struct {
 
 	stateDir string
 
+	carried    carriedVIPs
 	limits     limitTable
 	udpLimits  limitTable
 	saved      savedSessions
@@ -94,6 +97,7 @@ type Relay struct {
 	vips      vips
 	drains    drains
 	inherit   inheritance
+	judged    bool // adopted flows have been compared with the configuration
 	closing   bool
 }
 

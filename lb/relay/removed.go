@@ -109,6 +109,10 @@ func (r *Relay) programCleanup(_ context.Context, c store.Change) []store.Failur
 	for _, name := range c.Services {
 		r.compare(name, c, reset)
 	}
+	if c.Synced && !r.judged {
+		r.judged = true
+		r.judgeAdopted(c.To, reset)
+	}
 	r.endFlows(reset)
 	r.followUDP(c.Services)
 	known := func(name string) bool { _, ok := c.To.Service(name); return ok }
@@ -147,12 +151,17 @@ func (r *Relay) compare(name string, c store.Change, reset map[member]flow.Reaso
 		if b.State == lb.StateDown || has && listed(to, b.Address) {
 			continue
 		}
-		switch policy.OnBackendRemoved {
-		case lb.Reset:
-			reset[m] = reason
-		case lb.Drain:
-			r.drains.start(m, policy.DrainTimeout)
-		}
+		r.judge(m, policy, reason, reset)
+	}
+}
+
+// judge does with the flows of a backend that is gone what the policy says.
+func (r *Relay) judge(m member, policy lb.Service, reason flow.Reason, reset map[member]flow.Reason) {
+	switch policy.OnBackendRemoved {
+	case lb.Reset:
+		reset[m] = reason
+	case lb.Drain:
+		r.drains.start(m, policy.DrainTimeout)
 	}
 }
 
@@ -179,7 +188,7 @@ func (r *Relay) endFlows(gone map[member]flow.Reason) {
 	r.barrier() // from here on no loop chooses one of them
 	for _, rec := range r.registry.Records() {
 		why, ok := gone[member{rec.Service(), rec.Backend()}]
-		if !ok || rec.Key().Proto() == flow.UDP && rec.View().Path == flow.PathUserspace {
+		if !ok || rec.Key().Proto() == flow.UDP && rec.View().Mode == flow.ModeProxy {
 			continue // UDP sessions move: see followUDP
 		}
 		rec.End(flow.ByBaton, why)

@@ -80,6 +80,9 @@ func NewHalf(src, dst int) Half {
 // Moved is how many bytes Dst has taken.
 func (h *Half) Moved() uint64 { return h.moved }
 
+// Delivered counts bytes that somebody else has given to Dst meanwhile.
+func (h *Half) Delivered(n uint64) { h.moved += n }
+
 // Done reports whether the direction has ended.
 func (h *Half) Done() bool { return h.done }
 

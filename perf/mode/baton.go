@@ -2,6 +2,7 @@ package mode
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,12 +22,18 @@ import (
 type BatonSpec struct {
 	Name string
 	Path string // of the binary
+
+	// Offload hands every flow over to BPF, at once; else all stay in userspace.
+	Offload bool
 }
 
-// Baton is Baton in userspace: nothing is handed to the kernel.
+// Baton is Baton, all in userspace or all in the kernel.
 type Baton struct{ spec BatonSpec }
 
-var _ Mode = Baton{}
+var (
+	_ Mode    = Baton{}
+	_ Lasting = Baton{}
+)
 
 // NewBaton makes the mode.
 func NewBaton(spec BatonSpec) Baton { return Baton{spec} }
@@ -47,13 +54,16 @@ func (m Baton) Version(ctx context.Context) (string, error) {
 // Carries implements Mode.
 func (Baton) Carries(p flow.Proto) bool { return p == flow.TCP || p == flow.UDP }
 
+// Lasting implements Lasting: a handoff costs more than one request.
+func (m Baton) Lasting() bool { return m.spec.Offload }
+
 // Start implements Mode.
 func (m Baton) Start(ctx context.Context, h *topology.Hosts) (_ Running, err error) {
 	d, err := newDaemon(h)
 	if err != nil {
 		return nil, err
 	}
-	r := &baton{masked{d}, client.New(d.path("admin.sock"))}
+	r := &baton{masked{d}, client.New(d.path("admin.sock")), m.spec.Offload}
 	defer func() {
 		if err != nil {
 			_ = r.Close()
@@ -69,7 +79,11 @@ func (m Baton) Start(ctx context.Context, h *topology.Hosts) (_ Running, err err
 func (m Baton) config(h *topology.Hosts, d *daemon) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "admin: {socket: %s, http: \"\"}\n", d.path("admin.sock"))
-	b.WriteString("defaults: {offload: {mode: never}}\nservices:\n")
+	offload := "never"
+	if m.spec.Offload {
+		offload = "always"
+	}
+	fmt.Fprintf(&b, "defaults: {offload: {mode: %s}}\nservices:\n", offload)
 	for _, s := range topology.Services {
 		var backends []string
 		for i := range h.BackendAt {
@@ -83,7 +97,8 @@ func (m Baton) config(h *topology.Hosts, d *daemon) string {
 
 type baton struct {
 	masked
-	api *client.Client
+	api     *client.Client
+	offload bool
 }
 
 var _ Profiler = (*baton)(nil)
@@ -106,40 +121,64 @@ func (r *baton) Count(ctx context.Context) (Counts, error) {
 		return nil, fmt.Errorf("ask Baton for its counters: %w", err)
 	}
 	defer answer.Close()
-	return parseBaton(answer, flow.PathUserspace)
+	return parseBaton(answer, r.offload)
 }
 
-// parseBaton sums the metrics of one path.
-func parseBaton(r io.Reader, path flow.PathName) (Counts, error) {
-	counts := Counts{Flows: 0, ToBackend: 0, ToClient: 0}
-	label := fmt.Sprintf("path=%q", path)
+// leadIn is the part of the bytes, one in so many, that may go through userspace in
+// a mode that offloads: what came before the handoff, and was queued.
+const leadIn = 10
+
+// parseBaton sums the metrics of the path that the mode is for. With offload
+// that is BPF, and a little more.
+func parseBaton(r io.Reader, offload bool) (Counts, error) {
+	userspace, err := make(Counts), error(nil)
+	kernel := make(Counts)
 	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		name, rest, _ := strings.Cut(lines.Text(), "{")
-		labels, value, ok := strings.Cut(rest, "} ")
-		var k Counter
+	for lines.Scan() && err == nil {
 		switch {
-		case !ok || !strings.Contains(labels, label):
-			continue
-		case name == "baton_flows_active" || name == "baton_flows_total":
-			k = Flows
-		case name == "baton_bytes_total" && strings.Contains(labels, `direction="to_backend"`):
-			k = ToBackend
-		case name == "baton_bytes_total":
-			k = ToClient
-		default:
-			continue
+		case strings.Contains(lines.Text(), pathLabel(flow.PathUserspace)):
+			err = userspace.add(lines.Text())
+		case strings.Contains(lines.Text(), pathLabel(flow.PathBPF)):
+			err = kernel.add(lines.Text())
 		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return nil, fmt.Errorf("read Baton's counters: %q: %w", lines.Text(), err)
-		}
-		counts[k] += uint64(n)
 	}
-	if err := lines.Err(); err != nil {
+	if err = cmp.Or(err, lines.Err()); err != nil {
 		return nil, fmt.Errorf("read Baton's counters: %w", err)
 	}
-	return counts, nil
+	sums := Counts{Flows: userspace[Flows], ToBackend: userspace[ToBackend], ToClient: userspace[ToClient]}
+	if offload {
+		for k := range sums {
+			sums[k] = kernel[k] + min(userspace[k], kernel[k]/leadIn)
+		}
+	}
+	return sums, nil
+}
+
+func pathLabel(path flow.PathName) string { return fmt.Sprintf("path=%q", path) }
+
+// add adds what one line of metrics says.
+func (c Counts) add(line string) error {
+	name, rest, _ := strings.Cut(line, "{")
+	labels, value, ok := strings.Cut(rest, "} ")
+	var k Counter
+	switch {
+	case !ok:
+		return nil
+	case name == "baton_flows_active" || name == "baton_flows_total":
+		k = Flows
+	case name == "baton_bytes_total" && strings.Contains(labels, `direction="to_backend"`):
+		k = ToBackend
+	case name == "baton_bytes_total":
+		k = ToClient
+	default:
+		return nil
+	}
+	n, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return fmt.Errorf("%q: %w", line, err)
+	}
+	c[k] += uint64(n)
+	return nil
 }
 
 // Profile implements Profiler.

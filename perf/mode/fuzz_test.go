@@ -3,8 +3,6 @@ package mode
 import (
 	"strings"
 	"testing"
-
-	"github.com/baton-lb/baton/internal/flow"
 )
 
 // Whatever a program answers, reading it ends with counts or with an error.
@@ -17,7 +15,7 @@ func FuzzParse(f *testing.F) {
 		for name, parse := range map[string]func() (Counts, error){
 			"HAProxy": func() (Counts, error) { return parseHAProxy(strings.NewReader(text)) },
 			"nginx":   func() (Counts, error) { return parseNginx(text) },
-			"Baton":   func() (Counts, error) { return parseBaton(strings.NewReader(text), flow.PathUserspace) },
+			"Baton":   func() (Counts, error) { return parseBaton(strings.NewReader(text), false) },
 		} {
 			if counts, err := parse(); (counts == nil) != (err != nil) {
 				t.Errorf("%s: %v, %v", name, counts, err)

@@ -49,6 +49,10 @@ type Profiler interface {
 	Profile(ctx context.Context, d time.Duration, w io.Writer) error
 }
 
+// Lasting is a Mode that takes flows over while they live, and so is not for those
+// that end with their first request.
+type Lasting interface{ Lasting() bool }
+
 // Options says what of this machine the modes may use.
 type Options struct {
 	Baton       string      // path of the binary; "" = no mode of Baton's
@@ -61,7 +65,8 @@ type Options struct {
 func All(o Options) []Mode {
 	modes := []Mode{Direct{}, NFTables{}}
 	if o.Baton != "" {
-		modes = append(modes, NewBaton(BatonSpec{Name: "baton", Path: o.Baton}))
+		modes = append(modes, NewBaton(BatonSpec{Name: "baton", Path: o.Baton}),
+			NewBaton(BatonSpec{Name: "baton-bpf", Path: o.Baton, Offload: true}))
 	}
 	for _, spec := range o.Also {
 		modes = append(modes, NewBaton(spec))

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-
-	"github.com/baton-lb/baton/internal/flow"
 )
 
 func TestParse(t *testing.T) {
@@ -38,17 +36,12 @@ func TestParse(t *testing.T) {
 			_, err := parseCounter([]byte(`{"nftables": []}`))
 			return nil, err
 		}, nil},
-		{"Baton", func() (Counts, error) {
-			return parseBaton(strings.NewReader("# HELP baton_flows_active x\n"+
-				"baton_flows_active{path=\"userspace\",protocol=\"tcp\",service=\"echo\"} 2\n"+
-				"baton_flows_total{ended_by=\"client\",path=\"userspace\",protocol=\"tcp\",reason=\"closed\",service=\"echo\"} 40\n"+
-				"baton_flows_total{ended_by=\"client\",path=\"bpf\",protocol=\"tcp\",reason=\"closed\",service=\"echo\"} 1000\n"+
-				"baton_bytes_total{direction=\"to_backend\",path=\"userspace\",service=\"echo\"} 1e+06\n"+
-				"baton_bytes_total{direction=\"to_client\",path=\"userspace\",service=\"echo\"} 7\n"+
-				"go_goroutines 9\n"), flow.PathUserspace)
-		}, Counts{Flows: 42, ToBackend: 1_000_000, ToClient: 7}},
+		{"Baton", func() (Counts, error) { return parseBaton(strings.NewReader(batonMetrics), false) },
+			Counts{Flows: 42, ToBackend: 1_000_000, ToClient: 7}},
+		{"Baton offloads", func() (Counts, error) { return parseBaton(strings.NewReader(batonMetrics), true) },
+			Counts{Flows: 1042, ToBackend: 0, ToClient: 77}},
 		{"Baton counts no number", func() (Counts, error) {
-			return parseBaton(strings.NewReader("baton_flows_active{path=\"userspace\"} many\n"), flow.PathUserspace)
+			return parseBaton(strings.NewReader("baton_flows_active{path=\"userspace\"} many\n"), false)
 		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -65,6 +58,16 @@ func TestParse(t *testing.T) {
 		})
 	}
 }
+
+const batonMetrics = `# HELP baton_flows_active x
+baton_flows_active{path="userspace",protocol="tcp",service="echo"} 2
+baton_flows_total{ended_by="client",path="userspace",protocol="tcp",reason="closed",service="echo"} 40
+baton_flows_total{ended_by="client",path="bpf",protocol="tcp",reason="closed",service="echo"} 1000
+baton_bytes_total{direction="to_backend",path="userspace",service="echo"} 1e+06
+baton_bytes_total{direction="to_client",path="userspace",service="echo"} 7
+baton_bytes_total{direction="to_client",path="bpf",service="echo"} 70
+go_goroutines 9
+`
 
 func TestCover(t *testing.T) {
 	claim := Counts{Flows: 16, ToBackend: 1000, ToClient: 0}

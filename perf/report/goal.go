@@ -1,6 +1,9 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Goal is what is wanted of a mode: a ratio to another one, or a bound.
 type Goal struct {
@@ -8,20 +11,32 @@ type Goal struct {
 	Mode      string
 	Key       string
 	Than      string  // the other mode; "" = a bound
-	Least     float64 // of the median ratio; with no Than, Most is the bound
-	Most      float64 // of the greatest value
+	Least     float64 // of the median ratio; 0 = Most is the bound
+	Most      float64 // of the median ratio; with no Than, of the greatest value
 }
 
-// Goals is what the project wants of Baton in userspace.
+// Goals is what the project wants of Baton, in userspace and in the kernel.
 var Goals = []Goal{
-	{Workloads: []string{"bulk-up-1", "bulk-up-4", "bulk-down-1", "bulk-down-4"}, Mode: "baton", Key: "rate", Than: "haproxy", Least: 1.5},
-	{Workloads: []string{"kept-1", "kept-32"}, Mode: "baton", Key: "rate", Than: "nginx", Least: 1.2},
+	{Workloads: bulk, Mode: "baton", Key: "rate", Than: "haproxy", Least: 1.5},
+	{Workloads: kept, Mode: "baton", Key: "rate", Than: "nginx", Least: 1.2},
 	{Workloads: []string{"connect-16"}, Mode: "baton", Key: "rate", Than: "nginx", Least: 1},
 	{Workloads: []string{"connect-16"}, Mode: "baton", Key: "rate", Than: "haproxy", Least: 0.9},
 	{Workloads: []string{"udp-16"}, Mode: "baton", Key: "rate", Than: "nginx", Least: 1.5},
 	{Workloads: []string{"udp-oneway", "udp-burst"}, Mode: "baton", Key: "lost", Most: 0},
 	{Workloads: []string{"udp-oneway", "udp-burst"}, Mode: "baton", Key: "cpu_process", Most: 1.5},
+
+	{Workloads: slices.Concat(kept, bulk), Mode: "baton-bpf", Key: "rate", Than: "direct", Least: 0.95},
+	{Workloads: slices.Concat(kept, bulk), Mode: "baton-bpf", Key: "rate", Than: "nftables", Least: 1},
+	{Workloads: []string{"udp-16"}, Mode: "baton-bpf", Key: "rate", Than: "nftables", Least: 1},
+	{Workloads: slices.Concat(kept, bulk), Mode: "baton-bpf", Key: "rate", Than: "baton", Least: 1.5},
+	{Workloads: []string{"udp-16"}, Mode: "baton-bpf", Key: "rate", Than: "baton", Least: 1.5},
+	{Workloads: bulk, Mode: "baton-bpf", Key: "cpu_machine", Than: "direct", Most: 1.1},
 }
+
+var (
+	bulk = []string{"bulk-up-1", "bulk-up-4", "bulk-down-1", "bulk-down-4"}
+	kept = []string{"kept-1", "kept-32"}
+)
 
 // Verdict is a goal held against a report.
 type Verdict struct {
@@ -40,7 +55,7 @@ func (r *Report) Judge(goals []Goal) []Verdict {
 			v := Verdict{Goal: g, Workload: w}
 			if g.Than != "" {
 				v.Measured = r.Ratio(w, g.Mode, g.Than, g.Key)
-				v.Held = v.Measured.Median >= g.Least
+				v.Held = v.Measured.Median >= g.Least && (g.Most == 0 || v.Measured.Median <= g.Most)
 			} else {
 				v.Measured = r.Summary(w, g.Mode, g.Key)
 				v.Held = v.Measured.Max <= g.Most
@@ -55,7 +70,10 @@ func (r *Report) Judge(goals []Goal) []Verdict {
 
 // String says what is wanted.
 func (g Goal) String() string {
-	if g.Than != "" {
+	switch {
+	case g.Than != "" && g.Most > 0:
+		return fmt.Sprintf("%s ≤ %s × %s", g.Key, number(g.Most), g.Than)
+	case g.Than != "":
 		return fmt.Sprintf("%s ≥ %s × %s", g.Key, number(g.Least), g.Than)
 	}
 	return fmt.Sprintf("%s ≤ %s", g.Key, number(g.Most))

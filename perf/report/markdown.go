@@ -60,13 +60,13 @@ func (r *Report) writeGoals(b *strings.Builder) {
 	if len(verdicts) == 0 {
 		return
 	}
-	b.WriteString("### Goals\n\n| workload | goal | measured | held |\n|---|---|---|---|\n")
+	b.WriteString("### Goals\n\n| workload | mode | goal | measured | held |\n|---|---|---|---|---|\n")
 	for _, v := range verdicts {
 		held := "yes"
 		if !v.Held {
 			held = "**no**"
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", v.Workload, v.Goal, v.Measured, held)
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", v.Workload, v.Goal.Mode, v.Goal, v.Measured, held)
 	}
 	b.WriteString("\n")
 }

@@ -64,6 +64,8 @@ func TestGoals(t *testing.T) {
 	}{
 		{Goal{Mode: "baton", Key: "rate", Than: "nginx", Least: 3}, true},
 		{Goal{Mode: "baton", Key: "rate", Than: "nginx", Least: 3.1}, false},
+		{Goal{Mode: "baton", Key: "rate", Than: "nginx", Most: 3}, true},
+		{Goal{Mode: "baton", Key: "rate", Than: "nginx", Most: 2.9}, false},
 		{Goal{Mode: "baton", Key: "rate", Most: 3000}, true},
 		{Goal{Mode: "baton", Key: "rate", Most: 2999}, false},
 	} {
@@ -84,7 +86,7 @@ func TestMarkdown(t *testing.T) {
 		"Measured on 2 January 2026 in 1m0s: 3 rounds of 1s, star.",
 		"| ipvs | not measured: no \\| such |",
 		"other processes used 1 % of the machine's time in the median cell, 2 % in the worst",
-		"| kept-1 | rate ≥ 1.2 × nginx | 3 (2 – 4) | yes |",
+		"| kept-1 | baton | rate ≥ 1.2 × nginx | 3 (2 – 4) | yes |",
 		"| mode | rate, requests/s | ÷ nginx | ÷ haproxy | cpu process, µs/request |\n|---|--:|--:|--:|--:|\n",
 		"| baton | 2,000 (1,000 – 3,000) | 3 (2 – 4) | – | 7.5 (7.5 – 7.5) |\n",
 		"| 1 | kept-1 | nginx | no luck |",

@@ -98,6 +98,9 @@ func suits(m mode.Mode, running mode.Running, s workload.Spec) bool {
 	if !m.Carries(s.Service.Proto) {
 		return false
 	}
+	if l, ok := m.(mode.Lasting); ok && l.Lasting() && s.Brief {
+		return false
+	}
 	return !s.NeedsProcess || len(running.Processes()) > 0
 }
 

@@ -52,7 +52,7 @@ var _ Workload = Connect{}
 // Spec implements Workload.
 func (n Connect) Spec() Spec {
 	return Spec{
-		Name: fmt.Sprintf("connect-%d", n.Conns),
+		Name: fmt.Sprintf("connect-%d", n.Conns), Brief: true,
 		About: fmt.Sprintf("%s at a time: connect, a request of %d bytes, its response of %d bytes, close by the client, the next one.",
 			plural(n.Conns, "connection"), messageSize, messageSize),
 		Service: topology.Echo,

@@ -23,28 +23,45 @@ const maxSocketPath = 107 - len(tempSuffix)
 const tempSuffix = ".new"
 
 // unixSocket is a listener on a socket file of mode 0660.
+//
+//	made aside → published → set aside: another process has the path
 type unixSocket struct {
 	*net.UnixListener
 	path string
 	made fs.FileInfo // the file that is ours to remove
 	once sync.Once
+
+	mu    sync.Mutex // guards what follows
+	aside string     // where it is besides path, or before; "" = nowhere
 }
 
 // listenUnix makes the socket file. It is made aside and renamed, so that
 // nobody ever sees it with another mode; the file of a dead process is
 // replaced, and one that is served is an ErrSocketInUse.
 func listenUnix(path string) (_ *unixSocket, err error) {
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %s is longer than %d bytes", path, maxSocketPath)
-	}
 	if err := checkUnused(path); err != nil {
 		return nil, err
+	}
+	s, err := listenAside(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.publish(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// listenAside makes the socket file where nobody looks for it.
+func listenAside(path string) (_ *unixSocket, err error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket path %s is longer than %d bytes", path, maxSocketPath)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of socket %s: %w", path, err)
 	}
 	aside := path + tempSuffix
-	if err := os.Remove(aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removeIfThere(aside); err != nil {
 		return nil, fmt.Errorf("remove an unfinished socket: %w", err)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: aside, Net: "unix"})
@@ -64,10 +81,50 @@ func listenUnix(path string) (_ *unixSocket, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at the socket: %w", err)
 	}
-	if err := os.Rename(aside, path); err != nil {
-		return nil, fmt.Errorf("publish the socket: %w", err)
+	return &unixSocket{UnixListener: l, path: path, made: made, aside: aside}, nil
+}
+
+// publish puts the file in its place, in that of another one if there is one.
+func (s *unixSocket) publish() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := os.Rename(s.aside, s.path); err != nil {
+		return fmt.Errorf("publish the socket: %w", err)
 	}
-	return &unixSocket{UnixListener: l, path: path, made: made}, nil
+	s.aside = ""
+	return nil
+}
+
+// setAside gives the file a second name, under which it stays when another process
+// takes its path.
+func (s *unixSocket) setAside() (path string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path = fmt.Sprintf("%s.%d", s.path, os.Getpid())
+	if err := removeIfThere(path); err != nil {
+		return "", fmt.Errorf("remove an old socket: %w", err)
+	}
+	if err := os.Link(s.path, path); err != nil {
+		return "", fmt.Errorf("set the socket aside: %w", err)
+	}
+	s.aside = path
+	return path, nil
+}
+
+// keep takes setAside back.
+func (s *unixSocket) keep() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	aside := s.aside
+	s.aside = ""
+	return removeIfThere(aside)
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); path != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // checkUnused is nil when path is free or the socket of a process that is gone.
@@ -99,7 +156,7 @@ func checkUnused(path string) error {
 // Close stops to listen and removes the file, unless somebody has replaced it.
 func (s *unixSocket) Close() (err error) {
 	s.once.Do(func() {
-		err = s.UnixListener.Close()
+		err = errors.Join(s.UnixListener.Close(), s.keep())
 		now, statErr := os.Lstat(s.path)
 		if statErr == nil && os.SameFile(now, s.made) {
 			err = errors.Join(err, os.Remove(s.path))

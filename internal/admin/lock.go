@@ -90,6 +90,48 @@ func AcquireLock(info Holder) (*Lock, error) {
 	return nil, fmt.Errorf("take the instance lock: %w", unix.EADDRINUSE)
 }
 
+// lockBacklog is how many may wait for an answer of the holder.
+const lockBacklog = 128
+
+// InheritLock takes the lock over from the process that f comes from. Once that one
+// has closed its own, nobody sees it any more. f stays the caller's.
+func InheritLock(f *os.File, info Holder) (*Lock, error) {
+	info.PID = os.Getpid()
+	line, err := json.Marshal(info)
+	if err != nil {
+		return nil, fmt.Errorf("describe the instance: %w", err)
+	}
+	any, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("take the instance lock over: %w", err)
+	}
+	l, ok := any.(*net.UnixListener)
+	if !ok || l.Addr().String() != lockName {
+		return nil, errors.Join(fmt.Errorf("take the instance lock over: %s is none", any.Addr()), any.Close())
+	}
+	l.SetUnlinkOnClose(false)
+	// Whoever listens last is who connects see as their peer (unix_listen).
+	if err := listenAgain(l); err != nil {
+		return nil, errors.Join(fmt.Errorf("take the instance lock over: %w", err), l.Close())
+	}
+	k := &Lock{l: l, info: append(line, '\n')}
+	k.wg.Go(k.answer)
+	return k, nil
+}
+
+func listenAgain(l *net.UnixListener) error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var listenErr error
+	err = raw.Control(func(fd uintptr) { listenErr = unix.Listen(int(fd), lockBacklog) })
+	return errors.Join(err, listenErr)
+}
+
+// File is a copy of the lock's socket, for the process that is to have the lock.
+func (k *Lock) File() (*os.File, error) { return k.l.File() }
+
 // answer tells everybody who connects who we are.
 func (k *Lock) answer() {
 	for {
@@ -147,11 +189,20 @@ func FindHolder() (h Holder, ok bool, err error) {
 	return h, true, nil
 }
 
-// peerPID is who listened, by SO_PEERCRED.
+// peerPID is who listened, or who connected.
 func peerPID(c syscall.Conn) (int, error) {
-	raw, err := c.SyscallConn()
+	cred, err := peerCred(c)
 	if err != nil {
 		return 0, err
+	}
+	return int(cred.Pid), nil
+}
+
+// peerCred asks for SO_PEERCRED.
+func peerCred(c syscall.Conn) (*unix.Ucred, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
 	var cred *unix.Ucred
 	var credErr error
@@ -159,7 +210,7 @@ func peerPID(c syscall.Conn) (int, error) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err = errors.Join(err, credErr); err != nil {
-		return 0, fmt.Errorf("read the peer's credentials: %w", err)
+		return nil, fmt.Errorf("read the peer's credentials: %w", err)
 	}
-	return int(cred.Pid), nil
+	return cred, nil
 }

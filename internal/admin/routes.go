@@ -29,6 +29,7 @@ func (s *Server) control() http.Handler {
 	mux.HandleFunc("POST /v1/undrain", s.postUndrain)
 	mux.HandleFunc("POST /v1/reset", s.postReset)
 	mux.HandleFunc("POST /v1/handoff", s.postHandoff)
+	mux.HandleFunc("POST /v1/upgrade", s.postUpgrade)
 	mux.HandleFunc("GET /debug/pprof/", slowly(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", slowly(pprof.Profile))

@@ -40,6 +40,12 @@ type Options struct {
 	Socket string // path of the unix socket; "" = none
 	HTTP   string // ADDRESS:PORT of the TCP listener; "" = none
 
+	// Aside makes the socket where nobody looks for it: another instance has its
+	// path, until Publish. TCP is a listener at HTTP that is there already; nil =
+	// it is made.
+	Aside bool
+	TCP   net.Listener
+
 	Registry  *flow.Registry
 	Store     Store
 	Affinity  AffinityTable
@@ -49,6 +55,7 @@ type Options struct {
 	Drops     func() map[flow.Drop]uint64 // what others than the registry count; nil = nobody does
 	Readiness Readiness                   // nil = always ready
 	Doctor    func(context.Context) any   // what /v1/doctor answers; nil = not there
+	Upgrade   UpgradeFunc                 // hands everything over to another process; nil = cannot
 	Instance  Holder                      // who we are
 	Version   string
 	Log       *slog.Logger // nil = silent
@@ -73,17 +80,23 @@ type Server struct {
 	log       *slog.Logger
 	metrics   *Metrics
 	startedAt time.Time
+	requests  context.Context // of all; ends with Run
+	cancel    context.CancelFunc
+	upgrading chan struct{} // has one while an upgrade is under way
 
 	closers   []func() error
+	socket    *unixSocket // nil = there is none
+	tcp       net.Listener
 	listeners []served
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// served is a listener and what is served there.
+// served is a listener and who serves there.
 type served struct {
-	l net.Listener
-	h http.Handler
+	l   net.Listener
+	srv *http.Server
+	tcp bool
 }
 
 // New takes the socket and the TCP address, so that what is wrong with them
@@ -104,7 +117,8 @@ func New(o Options) (_ *Server, err error) {
 	if o.SlowReader == 0 {
 		o.SlowReader = time.Minute
 	}
-	s := &Server{o: o, log: o.Log, metrics: o.Metrics, startedAt: time.Now()}
+	s := &Server{o: o, log: o.Log, metrics: o.Metrics, startedAt: time.Now(), upgrading: make(chan struct{}, 1)}
+	s.requests, s.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -113,25 +127,36 @@ func New(o Options) (_ *Server, err error) {
 	if err := s.metrics.collect(&o); err != nil {
 		return nil, err
 	}
-	if o.Socket != "" {
-		l, err := listenUnix(o.Socket)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.serve(l, maxSocketConns, spareCount, s.control()); err != nil {
-			return nil, err
+	if err := s.listenUnix(); err != nil {
+		return nil, err
+	}
+	return s, s.listenTCP()
+}
+
+func (s *Server) listenUnix() (err error) {
+	if s.o.Socket == "" {
+		return nil
+	}
+	listen := listenUnix
+	if s.o.Aside {
+		listen = listenAside
+	}
+	if s.socket, err = listen(s.o.Socket); err != nil {
+		return err
+	}
+	return s.serve(s.socket, maxSocketConns, spareCount, s.control())
+}
+
+func (s *Server) listenTCP() (err error) {
+	if s.o.HTTP == "" {
+		return nil
+	}
+	if s.tcp = s.o.TCP; s.tcp == nil {
+		if s.tcp, err = net.Listen("tcp", s.o.HTTP); err != nil {
+			return fmt.Errorf("listen for metrics and health on %s: %w", s.o.HTTP, err)
 		}
 	}
-	if o.HTTP != "" {
-		l, err := net.Listen("tcp", o.HTTP)
-		if err != nil {
-			return nil, fmt.Errorf("listen for metrics and health on %s: %w", o.HTTP, err)
-		}
-		if err := s.serve(l, maxTCPConns, 0, s.readOnly()); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	return s.serve(s.tcp, maxTCPConns, 0, s.readOnly())
 }
 
 func (s *Server) serve(l net.Listener, conns, spare int, h http.Handler) error {
@@ -140,30 +165,26 @@ func (s *Server) serve(l net.Listener, conns, spare int, h http.Handler) error {
 		return errors.Join(err, l.Close())
 	}
 	s.closers = append(s.closers, b.Close)
-	s.listeners = append(s.listeners, served{b, h})
+	s.listeners = append(s.listeners, served{b, &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       2 * headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return s.requests },
+	}, l == s.tcp})
 	return nil
 }
 
 // Run serves until ctx is done, then ends what still runs and returns nil.
 func (s *Server) Run(ctx context.Context) error {
-	requests, cancel := context.WithCancel(context.Background())
-	defer cancel() // ends the streams
-	servers := make([]*http.Server, len(s.listeners))
+	defer s.cancel() // ends the streams
 	failed := make(chan error, len(s.listeners))
 	var wg sync.WaitGroup
-	for i, l := range s.listeners {
-		srv := &http.Server{
-			Handler:           l.h,
-			ReadHeaderTimeout: headerTimeout,
-			ReadTimeout:       2 * headerTimeout,
-			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    maxHeader,
-			ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-			BaseContext:       func(net.Listener) context.Context { return requests },
-		}
-		servers[i] = srv
+	for _, l := range s.listeners {
 		wg.Go(func() {
-			if err := srv.Serve(l.l); !errors.Is(err, http.ErrServerClosed) {
+			if err := l.srv.Serve(l.l); !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("serve %s: %w", l.l.Addr(), err)
 			}
 		})
@@ -173,19 +194,19 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	cancel()
-	s.stop(servers)
+	s.cancel()
+	s.stop()
 	wg.Wait()
 	return errors.Join(err, s.Close())
 }
 
 // stop lets answers finish for a moment, then cuts them.
-func (s *Server) stop(servers []*http.Server) {
+func (s *Server) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	for _, srv := range servers {
-		if srv.Shutdown(ctx) != nil {
-			srv.Close()
+	for _, l := range s.listeners {
+		if l.srv.Shutdown(ctx) != nil {
+			l.srv.Close()
 		}
 	}
 }
@@ -204,6 +225,7 @@ func (s *Server) Addr() net.Addr {
 // once, also after Run, which does it itself.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() {
+		s.cancel()
 		for _, c := range s.closers {
 			if err := c(); err != nil && !errors.Is(err, net.ErrClosed) {
 				s.closeErr = errors.Join(s.closeErr, err)

@@ -20,6 +20,10 @@ import (
 type NodePortOptions struct {
 	Addresses []netip.Addr // where the ports are bound; empty = every address, both families
 	Log       *slog.Logger // nil = silent
+
+	// Listen makes a listener of "tcp4" or "tcp6" at an address; nil = package
+	// net does.
+	Listen func(network, address string) (net.Listener, error)
 }
 
 // NodePorts answers load balancers outside that ask whether this node has a
@@ -34,6 +38,7 @@ type NodePortOptions struct {
 type NodePorts struct {
 	addresses []netip.AddrPort // with port 0
 	log       *slog.Logger
+	listen    func(network, address string) (net.Listener, error)
 	serving   sync.WaitGroup
 
 	mu    sync.RWMutex // guards what follows
@@ -44,7 +49,12 @@ type NodePorts struct {
 type nodePort struct {
 	service string
 	local   int // backends on this node that take new flows
-	servers map[netip.AddrPort]*http.Server
+	servers map[netip.AddrPort]portServer
+}
+
+type portServer struct {
+	*http.Server
+	l net.Listener
 }
 
 var _ store.Programmer = (*NodePorts)(nil)
@@ -57,7 +67,10 @@ func NewNodePorts(o NodePortOptions) *NodePorts {
 	if len(o.Addresses) == 0 {
 		o.Addresses = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 	}
-	n := &NodePorts{log: o.Log, ports: make(map[uint16]*nodePort)}
+	if o.Listen == nil {
+		o.Listen = listenPort
+	}
+	n := &NodePorts{log: o.Log, listen: o.Listen, ports: make(map[uint16]*nodePort)}
 	for _, a := range o.Addresses {
 		n.addresses = append(n.addresses, netip.AddrPortFrom(a, 0))
 	}
@@ -95,7 +108,7 @@ func (n *NodePorts) openLocked(s *store.Service) error {
 	port := s.HealthCheckNodePort
 	p := n.ports[port]
 	if p == nil {
-		p = &nodePort{service: s.Name, servers: make(map[netip.AddrPort]*http.Server)}
+		p = &nodePort{service: s.Name, servers: make(map[netip.AddrPort]portServer)}
 		n.ports[port] = p
 	}
 	if p.service != s.Name {
@@ -105,7 +118,7 @@ func (n *NodePorts) openLocked(s *store.Service) error {
 	var errs []error
 	for _, a := range n.addresses {
 		at := netip.AddrPortFrom(a.Addr(), port)
-		if p.servers[at] != nil {
+		if p.servers[at].Server != nil {
 			continue
 		}
 		server, err := n.serve(at, port)
@@ -128,16 +141,20 @@ func takingNew(s *store.Service) (count int) {
 	return count
 }
 
-func (n *NodePorts) serve(at netip.AddrPort, port uint16) (*http.Server, error) {
+func listenPort(network, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	config.SetMultipathTCP(false)
+	return config.Listen(context.Background(), network, address)
+}
+
+func (n *NodePorts) serve(at netip.AddrPort, port uint16) (portServer, error) {
 	network := "tcp6" // of one family each: [::] does not take IPv4 too
 	if at.Addr().Is4() {
 		network = "tcp4"
 	}
-	var config net.ListenConfig
-	config.SetMultipathTCP(false)
-	l, err := config.Listen(context.Background(), network, at.String())
+	l, err := n.listen(network, at.String())
 	if err != nil {
-		return nil, err
+		return portServer{}, err
 	}
 	server := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { n.answer(w, port) }),
@@ -151,7 +168,20 @@ func (n *NodePorts) serve(at netip.AddrPort, port uint16) (*http.Server, error) 
 			n.log.Error("a health check node port has stopped to answer", "at", at, "err", err)
 		}
 	})
-	return server, nil
+	return portServer{server, l}, nil
+}
+
+// Listeners lists those that answer now.
+func (n *NodePorts) Listeners() map[netip.AddrPort]net.Listener {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	all := make(map[netip.AddrPort]net.Listener)
+	for _, p := range n.ports {
+		for at, s := range p.servers {
+			all[at] = s.l
+		}
+	}
+	return all
 }
 
 // answer has the form of kube-proxy's, which cloud load balancers know.

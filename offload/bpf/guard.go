@@ -38,7 +38,20 @@ type Guard struct {
 
 // AttachGuard loads a guard and attaches it to the calling thread's network namespace. It knows no VIP yet and so touches
 // no packet. The error wraps ErrNotSupported, ErrPermission, or says what else the kernel did not like.
-func AttachGuard(o GuardOptions) (_ *Guard, err error) {
+func AttachGuard(o GuardOptions) (*Guard, error) {
+	g, err := LoadGuard(o)
+	if err == nil {
+		err = g.Attach()
+	}
+	if err != nil && g != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, err
+}
+
+// LoadGuard loads a guard that sees no packet before Attach. It can be told everything meanwhile: beside another guard, one
+// that knows less would refuse what that one lets through.
+func LoadGuard(o GuardOptions) (_ *Guard, err error) {
 	g := &Guard{capacity: max(1, cmp.Or(o.Frontends, DefaultFrontends)), own: make(map[guardSlot]guardFrontend)}
 	defer func() {
 		if err != nil {
@@ -50,13 +63,23 @@ func AttachGuard(o GuardOptions) (_ *Guard, err error) {
 	if g.objects, err = loadGuardTables(g.capacity, nil); err != nil {
 		return nil, err
 	}
-	if err := g.attach(); err != nil {
-		return nil, err
-	}
 	return g, g.openSilent()
 }
 
-func (g *Guard) attach() error {
+// Attach attaches the guard to the calling thread's network namespace. The error is like AttachGuard's.
+func (g *Guard) Attach() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return ErrClosed
+	}
+	if err := g.attachLocked(); err != nil {
+		return fmt.Errorf("attach guard: %w", explain(err, guardNeeds))
+	}
+	return nil
+}
+
+func (g *Guard) attachLocked() error {
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return fmt.Errorf("open network namespace: %w", err)

@@ -119,8 +119,10 @@ func (g *Guard) growLocked(more int) (err error) {
 	if err := copyEntries[guardAddress, uint8](next.GuardVips, g.objects.GuardVips, g.capacity); err != nil {
 		return err
 	}
-	if err := g.link.Update(next.Guard); err != nil {
-		return fmt.Errorf("replace program: %w", err)
+	if g.link != nil {
+		if err := g.link.Update(next.Guard); err != nil {
+			return fmt.Errorf("replace program: %w", err)
+		}
 	}
 	before := g.objects
 	g.objects, g.capacity = next, capacity

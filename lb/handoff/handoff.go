@@ -111,12 +111,14 @@ type Carrier interface {
 // Kept is a UDP session that an offloader has carried since before this process:
 // its data path makes the socket anew and goes on, or withdraws it.
 type Kept struct {
-	ID        flow.ID
-	StartedAt time.Time
-	Service   string
-	Base      flow.Counters // what it had carried before it was given to Carrier
-	Carrier   Carrier
-	Session   // Record is nil
+	ID          flow.ID
+	StartedAt   time.Time
+	HandedOffAt time.Time // zero = not known
+	Picked      flow.Picked
+	Service     string
+	Base        flow.Counters // what it had carried before it was given to Carrier
+	Carrier     Carrier
+	Session     // Record is nil; Policy and Timeouts are unset
 }
 
 // none is the Offloader of a host without kernel paths.

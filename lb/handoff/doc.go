@@ -9,6 +9,7 @@
 //	Offloader.Prepare ── before a backend is dialled ──> Lease (or the reason why the flow stays)
 //	Lease.Offer       ── both legs are established ──> the offloader may call, whenever it likes:
 //	Pair.Stop         ── the bytes stand still, both descriptors are the caller's ──> Stopped
+//	Pair.Moved        ── so many the caller has delivered meanwhile
 //	Pair.Resume       ── not this time: the bytes go on
 //	Pair.HandedOff    ── somebody else carries the flow: the relay forgets it without a FIN or a reset
 //	Lease.Release     ── the flow has ended, or was never established

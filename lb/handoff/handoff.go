@@ -66,16 +66,18 @@ type Stopped struct {
 
 // Pair is an established TCP flow as an Offloader sees it. It may be used from
 // any goroutine but an event loop's; each call waits for the flow's loop.
-//
-// Bytes that the caller itself delivers between Stop and what ends that are counted
-// by the relay, which asks both sockets; a Path counts only what goes its way. After
-// Resume the kernel watches over both peers again (SO_KEEPALIVE, TCP_USER_TIMEOUT).
+// After Resume the kernel watches over both peers again (SO_KEEPALIVE,
+// TCP_USER_TIMEOUT).
 type Pair interface {
 	Record() *flow.Record
 	// Stop makes the bytes stand still. It reports false when the flow has
 	// ended. Until Resume or HandedOff the caller owns both descriptors and
 	// must not close them; closing one sends a reset (SO_LINGER 0).
 	Stop() (Stopped, bool)
+	// Moved tells how many bytes the caller has delivered itself since Stop. It
+	// comes before Resume; with HandedOff they may be in the path's counters
+	// instead.
+	Moved(toBackend, toClient uint64)
 	// Resume lets the bytes flow again, beginning with what is left of what
 	// Stop returned.
 	Resume(toBackend, toClient []byte)

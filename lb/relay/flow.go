@@ -79,7 +79,6 @@ type tcpFlow struct {
 	unsent   int  // bytes that the whole leg had not acknowledged at the last look
 	pending  bool // an end came while stopped: endedBy and reason say which
 
-	written   [2]uint64 // while stopped: see written
 	successor flow.Path // what carries the flow after a handover
 
 	mu       sync.Mutex // guards the descriptors against counters taken elsewhere

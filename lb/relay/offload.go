@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/handoff"
@@ -78,36 +76,14 @@ func (f *tcpFlow) whole() bool {
 	return !f.toBackend.Ended && !f.toClient.Ended && !f.front.broken && !f.back.broken
 }
 
-// written is how many bytes a socket has been given since it was connected, and a
-// constant. Nobody may be writing to it.
-func written(fd int) uint64 {
-	for {
-		queued := unacknowledged(fd)
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
-			return 0
-		}
-		if unacknowledged(fd) == queued { // no acknowledgement has come in between
-			return info.Bytes_acked + uint64(queued)
-		}
-	}
-}
-
-// noteWritten remembers what both sockets have, so that countWritten knows what
-// the Offloader has delivered itself.
-func (f *tcpFlow) noteWritten() {
-	f.written = [2]uint64{toBackend: written(f.back.fd), toClient: written(f.front.fd)}
-}
-
-func (f *tcpFlow) countWritten() {
-	before := f.written
-	f.noteWritten()
-	if n := f.written[toBackend] - before[toBackend]; int64(n) > 0 {
-		f.toBackend.Delivered(n)
+// countMoved counts bytes that an Offloader has delivered itself.
+func (f *tcpFlow) countMoved(n [2]uint64) {
+	if n[toBackend] > 0 {
+		f.toBackend.Delivered(n[toBackend])
 		f.moved(&f.toBackend, toBackend, &f.front)
 	}
-	if n := f.written[toClient] - before[toClient]; int64(n) > 0 {
-		f.toClient.Delivered(n)
+	if n[toClient] > 0 {
+		f.toClient.Delivered(n[toClient])
 		f.moved(&f.toClient, toClient, &f.back)
 	}
 }

@@ -35,6 +35,15 @@ func (p pair) Stop() (s handoff.Stopped, ok bool) {
 	return s, ok
 }
 
+func (p pair) Moved(toBackend, toClient uint64) {
+	f := p.f
+	p.do(func() {
+		if f.stopped {
+			f.countMoved([2]uint64{toBackend, toClient})
+		}
+	})
+}
+
 func (p pair) Resume(toBackend, toClient []byte) {
 	f := p.f
 	p.do(func() {
@@ -43,7 +52,6 @@ func (p pair) Resume(toBackend, toClient []byte) {
 		}
 		f.stopped = false
 		f.rec.StaysHere()
-		f.countWritten()
 		if f.pending {
 			f.abort(f.endedBy, f.reason)
 			return
@@ -74,7 +82,6 @@ func (f *tcpFlow) stop() (handoff.Stopped, bool) {
 		if toClient, err = f.toClient.Stop(f.w.kit); err == nil {
 			f.held, f.stopped = false, true
 			f.rec.HandingOff()
-			f.noteWritten()
 			return handoff.Stopped{
 				ClientFD: f.front.fd, BackendFD: f.back.fd,
 				ToBackend: toBackend, ToClient: toClient,
@@ -89,7 +96,6 @@ func (f *tcpFlow) stop() (handoff.Stopped, bool) {
 
 // handedOff forgets a flow that somebody else carries from now on.
 func (f *tcpFlow) handedOff(name flow.PathName, path flow.Path) {
-	f.countWritten()
 	f.mu.Lock()
 	f.samplePacketsLocked()
 	f.gone = true

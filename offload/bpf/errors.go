@@ -17,8 +17,8 @@ var (
 	// ErrPermission says that the process may not do it; it is wrapped with what that takes.
 	ErrPermission = errors.New("no permission")
 
-	// ErrClosed says that the guard has been closed.
-	ErrClosed = errors.New("guard is closed")
+	// ErrClosed says that what is asked has been closed.
+	ErrClosed = errors.New("closed")
 )
 
 // explain translates the error of a program that could not be had. What the kernel lacks is asked only now.

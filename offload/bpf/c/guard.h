@@ -3,12 +3,8 @@
 #ifndef BATON_GUARD_H
 #define BATON_GUARD_H
 
+#include "address.h"
 #include "helpers.h"
-
-/* An address of either family; IPv4 as ::ffff:a.b.c.d. Words are in network byte order. */
-struct address {
-	__be32 words[4];
-};
 
 /* What a client asks for. */
 struct frontend {

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The maps of the flow programs. All but flow_scratch can be pinned. */
+#ifndef BATON_FLOWMAPS_H
+#define BATON_FLOWMAPS_H
+
+#include "flow.h"
+#include "helpers.h"
+
+/* Two elements a flow. Sized when it is loaded, as are the slots and notes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, struct tuple);
+	__type(value, struct element);
+} flow_elements SEC(".maps");
+
+/* Slot 0 is not used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct slot);
+} flow_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, __u32); /* the slot */
+	__type(value, struct note);
+} flow_notes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct settings);
+} flow_settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} flow_events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FLOW_COUNTS);
+	__type(key, enum flow_count);
+	__type(value, __u64);
+} flow_counts SEC(".maps");
+
+/* Where TCP options are worked on, which no verifier lets a loop do in the packet. */
+struct scratch {
+	__u8 bytes[64];
+	__u64 budget_at; /* of errors that are made here; see icmp.h */
+	__u64 budget;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} flow_scratch SEC(".maps");
+
+#endif

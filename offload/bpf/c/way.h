@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The way out: what the kernel's routes say, kept for a second. */
+#ifndef BATON_WAY_H
+#define BATON_WAY_H
+
+#include "packet.h"
+#include "track.h"
+
+#define WAY_AGE 1000000000ULL /* ns */
+
+struct out {
+	__u32 device;
+	__u32 mtu;
+	struct bpf_redir_neigh next; /* nh_family 0: the kernel asks its routes again */
+};
+
+_Static_assert(sizeof(struct bpf_fib_lookup) == 64, "as long as the kernel's");
+
+struct question {
+	const struct address *source;
+	const struct address *destination;
+	__be16 source_port;
+	__be16 destination_port;
+	__u8 protocol;
+	__u8 ipv6;
+	__u32 device; /* that the packet came in by */
+};
+
+static __always_inline void ask(struct bpf_fib_lookup *fib, const struct question *q, __u16 length)
+{
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->family = q->ipv6 ? AF_INET6 : AF_INET;
+	fib->l4_protocol = q->protocol;
+	fib->sport = q->source_port;
+	fib->dport = q->destination_port;
+	fib->tot_len = length;
+	fib->ifindex = q->device;
+	if (q->ipv6) {
+		__builtin_memcpy(fib->ipv6_src, q->source, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, q->destination, sizeof(fib->ipv6_dst));
+	} else {
+		fib->ipv6_src[0] = q->source->words[3];
+		fib->ipv6_dst[0] = q->destination->words[3];
+	}
+}
+
+/* look asks the routes. A host that forwards nothing is not asked: then the way is where our
+ * own stack sends, with whatever next hop the kernel finds there. */
+static __always_inline int look(struct __sk_buff *skb, const struct question *q, __u32 fallback, struct out *out)
+{
+	struct bpf_fib_lookup fib;
+	__u32 mtu = 0;
+	long err;
+
+	ask(&fib, q, 0);
+	err = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
+	if (err == BPF_FIB_LKUP_RET_FWD_DISABLED && fallback) {
+		bpf_check_mtu(skb, fallback, &mtu, 0, 0);
+		out->device = fallback;
+		out->mtu = mtu ? mtu : 0xffff;
+		out->next.nh_family = 0;
+		return 1;
+	}
+	if (err != BPF_FIB_LKUP_RET_SUCCESS && err != BPF_FIB_LKUP_RET_NO_NEIGH && err != BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return 0;
+	out->device = fib.ifindex;
+	out->next.nh_family = fib.family;
+	__builtin_memcpy(out->next.ipv6_nh, fib.ipv6_dst, sizeof(out->next.ipv6_nh));
+	/* What fits a route is told only if something does not. */
+	ask(&fib, q, 0xffff);
+	out->mtu = bpf_fib_lookup(skb, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_FRAG_NEEDED ? fib.tot_len : 0xffff;
+	return 1;
+}
+
+/* recall reads what was found before, unless that is old or being written. */
+static __always_inline int recall(const struct way *w, __u64 now, struct out *out)
+{
+	__u32 version = get(w->version);
+
+	if (version & 1 || !get(w->device) || now - get(w->at) > WAY_AGE)
+		return 0;
+	out->device = get(w->device);
+	out->mtu = get(w->mtu);
+	out->next.nh_family = get(w->family);
+	for (int i = 0; i < 4; i++)
+		out->next.ipv6_nh[i] = get(w->next_hop[i]);
+	return get(w->version) == version;
+}
+
+static __always_inline void keep(struct way *w, __u64 now, const struct out *out)
+{
+	__u32 version = get(w->version);
+
+	if (version & 1 || __sync_val_compare_and_swap(&w->version, version, version + 1) != version)
+		return; /* another CPU does */
+	set(w->at, now);
+	set(w->device, out->device);
+	set(w->mtu, out->mtu);
+	set(w->family, out->next.nh_family);
+	for (int i = 0; i < 4; i++)
+		set(w->next_hop[i], out->next.ipv6_nh[i]);
+	__sync_val_compare_and_swap(&w->version, version + 1, version + 2);
+}
+
+/* find_way reports 0 if there is none. */
+static __noinline int find_way(struct __sk_buff *skb, struct path *path, const struct question *q, struct out *out)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	if (recall(&path->way, now, out))
+		return 1;
+	if (!look(skb, q, path->device, out))
+		return 0;
+	keep(&path->way, now, out);
+	return 1;
+}
+
+/* onward is the way to where a packet of the flow goes next. */
+static __always_inline int onward(struct __sk_buff *skb, struct found *f, const struct packet *p, struct out *out)
+{
+	struct question q = {
+		.source = &f->element->source,
+		.destination = &f->element->destination,
+		.source_port = f->element->source_port,
+		.destination_port = f->element->destination_port,
+		.protocol = p->tuple.protocol,
+		.ipv6 = p->ipv6,
+		.device = skb->ifindex,
+	};
+
+	return find_way(skb, f->path, &q, out);
+}
+
+/* back is the way to who sent it. */
+static __always_inline int back(struct __sk_buff *skb, struct found *f, const struct packet *p, struct out *out)
+{
+	struct question q = {
+		.source = &p->tuple.destination,
+		.destination = &p->tuple.source,
+		.source_port = p->tuple.destination_port,
+		.destination_port = p->tuple.source_port,
+		.protocol = p->tuple.protocol,
+		.ipv6 = p->ipv6,
+		.device = skb->ifindex,
+	};
+
+	return find_way(skb, f->other, &q, out);
+}
+
+static __always_inline int leave(struct out *out)
+{
+	if (!out->next.nh_family)
+		return bpf_redirect_neigh(out->device, NULL, 0, 0);
+	return bpf_redirect_neigh(out->device, &out->next, sizeof(out->next), 0);
+}
+
+#endif

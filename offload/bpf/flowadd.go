@@ -1,0 +1,209 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// What can stand in the way of a flow.
+var (
+	// ErrTaken says that another flow has a tuple of this one.
+	ErrTaken = errors.New("addresses and ports are another flow's")
+
+	// ErrFull says that there is no room for another flow.
+	ErrFull = errors.New("table of flows is full")
+)
+
+// Add puts a flow into the kernel, both directions or none. From its return on no packet passes by unseen that arrives
+// after a grace period: see Grace. The error may wrap ErrTaken, ErrFull or ErrFamily.
+func (f *Flows) Add(s FlowSpec, g Gate) (_ *Flow, err error) {
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("add flow: %w", err)
+	}
+	i, err := f.take()
+	if err != nil {
+		return nil, fmt.Errorf("add flow: %w", err)
+	}
+	w := f.prepare(i, s, g)
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("add flow: %w", err), f.undo(w))
+		}
+	}()
+	if err := f.maps.FlowNotes.Update(i, noteOf(s.Note), ebpf.UpdateAny); err != nil {
+		return nil, full(err)
+	}
+	for d := range directions {
+		err := f.maps.FlowElements.Update(s.tuple(d), s.element(d, i, w.generation), ebpf.UpdateNoExist)
+		if err != nil {
+			w.spec.Proto = 0 // nothing of it but what undo finds
+			if d == ToClient {
+				err = errors.Join(err, forget(f.maps.FlowElements, s.tuple(ToBackend)))
+			}
+			return nil, full(err)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.flows[i] = w
+	return w, nil
+}
+
+func full(err error) error {
+	switch {
+	case errors.Is(err, ebpf.ErrKeyExist):
+		return ErrTaken
+	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
+}
+
+// take finds a slot that no program can be looking at.
+func (f *Flows) take() (uint32, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return 0, ErrClosed
+	}
+	if len(f.free) == 0 && len(f.spent) > 0 {
+		if err := Grace(); err != nil {
+			return 0, err
+		}
+		f.free, f.spent = f.spent, nil
+	}
+	if len(f.free) == 0 {
+		return 0, ErrFull
+	}
+	i := f.free[len(f.free)-1]
+	f.free = f.free[:len(f.free)-1]
+	return i, nil
+}
+
+// prepare fills a slot, whose generation becomes odd.
+func (f *Flows) prepare(i uint32, s FlowSpec, g Gate) *Flow {
+	at := f.slot(i)
+	generation := at.Generation + 1
+	*at = flowSlot{Gate: flowGate(g), Generation: generation, Protocol: uint8(s.Proto), AddedAt: uint64(monotonic())}
+	if s.NoTimestamps {
+		at.Mirror |= flowMirrorMIRROR_NO_TIMESTAMPS
+	}
+	if s.NoSACK {
+		at.Mirror |= flowMirrorMIRROR_NO_SACK
+	}
+	s.Note = nil
+	return &Flow{flows: f, spec: s, slot: i, generation: generation, at: at}
+}
+
+// undo gives back what a flow has that was not added. Its elements are gone.
+func (f *Flows) undo(w *Flow) error {
+	w.deleted.Store(true)
+	err := forget(f.maps.FlowNotes, w.slot)
+	f.release(w)
+	return err
+}
+
+// release takes a flow's slot back when its elements are gone.
+func (f *Flows) release(w *Flow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	if f.flows[w.slot] == w {
+		delete(f.flows, w.slot)
+	}
+	w.at.Generation++
+	f.spent = append(f.spent, w.slot)
+}
+
+// adopt finds the flows that the maps hold. What was half made or half deleted is deleted.
+func (f *Flows) adopt() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found, odd, err := f.find()
+	if err != nil {
+		return err
+	}
+	for _, t := range odd {
+		if err := forget(f.maps.FlowElements, t); err != nil {
+			return fmt.Errorf("delete half a flow: %w", err)
+		}
+	}
+	for i := uint32(f.capacity); i > 0; i-- {
+		w, ok := found[i]
+		if ok {
+			f.flows[i] = w
+			continue
+		}
+		if at := f.slot(i); at.Generation%2 != 0 {
+			at.Generation++
+			if err := forget(f.maps.FlowNotes, i); err != nil {
+				return fmt.Errorf("delete half a flow: %w", err)
+			}
+			f.spent = append(f.spent, i)
+			continue
+		}
+		f.free = append(f.free, i)
+	}
+	return nil
+}
+
+// find reads the elements: whole flows by slot, and the tuples of what is not whole.
+func (f *Flows) find() (map[uint32]*Flow, []flowTuple, error) {
+	var (
+		t       flowTuple
+		e       flowElement
+		seen    = make(map[flowTuple]flowElement)
+		found   = make(map[uint32]*Flow)
+		odd     []flowTuple
+		entries = f.maps.FlowElements.Iterate()
+	)
+	for entries.Next(&t, &e) {
+		seen[t] = e
+	}
+	if err := entries.Err(); err != nil {
+		return nil, nil, fmt.Errorf("read flows: %w", err)
+	}
+	for t, e := range seen {
+		if w := f.whole(t, e, seen); w == nil {
+			odd = append(odd, t)
+		} else if e.Direction == uint8(ToBackend) {
+			found[e.Slot] = w
+		}
+	}
+	return found, odd, nil
+}
+
+// whole makes the flow of an element, if the element of the other direction and the slot belong to it.
+func (f *Flows) whole(t flowTuple, e flowElement, seen map[flowTuple]flowElement) *Flow {
+	back := flowTuple{
+		Source: e.Destination, SourcePort: e.DestinationPort, Destination: e.Source, DestinationPort: e.SourcePort,
+		Protocol: t.Protocol,
+	}
+	other, ok := seen[back]
+	if !ok || other.Slot != e.Slot || other.Generation != e.Generation || other.Direction == e.Direction || int(e.Slot) > f.capacity || e.Slot == 0 {
+		return nil
+	}
+	at := f.slot(e.Slot)
+	if at.Generation != e.Generation || at.Protocol != t.Protocol {
+		return nil
+	}
+	spec := specOf(t, e)
+	spec.NoTimestamps = at.Mirror&flowMirrorMIRROR_NO_TIMESTAMPS != 0
+	spec.NoSACK = at.Mirror&flowMirrorMIRROR_NO_SACK != 0
+	return &Flow{flows: f, spec: spec, slot: e.Slot, generation: e.Generation, at: at}
+}
+
+// monotonic is the time of the program's clock.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}

@@ -1,0 +1,186 @@
+package bpf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+)
+
+// FlowsOptions configures Flows. The zero value works.
+type FlowsOptions struct {
+	Dir      string       // bpffs directory that the maps are pinned in; "" = nothing outlives the process
+	Capacity int          // flows there is room for; 0 = DefaultFlows. Maps that are there keep theirs
+	XDP      bool         // forward in XDP too, where a device's driver has it
+	Log      *slog.Logger // nil = silence
+}
+
+// DefaultFlows is for how many flows there is room.
+const DefaultFlows = 131072
+
+// flowNeeds is what the flows cannot do without.
+var flowNeeds = []Feature{featureSyscall}
+
+// Flows is the program that carries flows, and its maps: of one network namespace.
+type Flows struct {
+	// Immutable.
+	log      *slog.Logger
+	dir      string
+	maps     flowMaps
+	programs devicePrograms // XDP: nil unless asked for
+	devices  *devices
+	memory   []byte // flow_slots
+	events   *ringbuf.Reader
+	capacity int
+
+	// mu guards what follows.
+	mu     sync.Mutex
+	flows  map[uint32]*Flow // by slot
+	free   []uint32
+	spent  []uint32 // slots that a program may still be looking at: free after a grace period
+	closed bool
+}
+
+// OpenFlows loads the program for the calling thread's network namespace, and attaches it nowhere. With a directory it
+// takes over the flows that are pinned there. The error wraps ErrNotSupported, ErrPermission or ErrIncompatible, or says
+// what else the kernel did not like.
+func OpenFlows(o FlowsOptions) (_ *Flows, err error) {
+	f := &Flows{log: o.Log, dir: o.Dir, flows: make(map[uint32]*Flow)}
+	if f.log == nil {
+		f.log = slog.New(slog.DiscardHandler)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("open flows: %w", explain(err, flowNeeds)), f.Close())
+		}
+	}()
+	_ = rlimit.RemoveMemlock() // see AttachGuard
+	if err := f.load(max(1, cmp.Or(o.Capacity, DefaultFlows)), o.XDP); err != nil {
+		return nil, err
+	}
+	if err := f.mapSlots(); err != nil {
+		return nil, err
+	}
+	if f.events, err = ringbuf.NewReader(f.maps.FlowEvents); err != nil {
+		return nil, fmt.Errorf("open ring of events: %w", err)
+	}
+	if f.devices, err = newDevices(f.programs, linksDir(o.Dir), o.XDP, f.log); err != nil {
+		return nil, err
+	}
+	return f, f.adopt()
+}
+
+// load makes the maps, or takes those that are pinned, and loads the programs.
+func (f *Flows) load(capacity int, xdp bool) error {
+	spec, err := loadFlow()
+	if err != nil {
+		return err
+	}
+	spec.Maps[flowMapFlowElements].MaxEntries = uint32(directions) * uint32(capacity)
+	spec.Maps[flowMapFlowSlots].MaxEntries = 1 + uint32(capacity)
+	spec.Maps[flowMapFlowNotes].MaxEntries = uint32(capacity)
+	if !xdp {
+		delete(spec.Programs, flowProgFlowXdp)
+	}
+	var options ebpf.CollectionOptions
+	if f.dir != "" {
+		if options.MapReplacements, err = f.pinned(spec); err != nil {
+			return err
+		}
+		defer closeMaps(options.MapReplacements) // the collection has its own
+	}
+	loaded, err := ebpf.NewCollectionWithOptions(spec, options)
+	if err != nil {
+		return err
+	}
+	defer loaded.Close()
+	f.programs = devicePrograms{
+		Ingress: loaded.DetachProgram(flowProgFlowIngress), Egress: loaded.DetachProgram(flowProgFlowEgress),
+		XDP: loaded.DetachProgram(flowProgFlowXdp),
+	}
+	return loaded.Assign(&f.maps)
+}
+
+// pinned returns all maps that outlive the process. What the programs only work in does not.
+func (f *Flows) pinned(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
+	specs := maps.Clone(spec.Maps)
+	delete(specs, flowMapFlowScratch)
+	pinned, _, err := pinnedMaps(f.dir, specs)
+	return pinned, err
+}
+
+func (f *Flows) mapSlots() (err error) {
+	f.capacity = int(f.maps.FlowSlots.MaxEntries()) - 1
+	page := unix.Getpagesize()
+	size := (int(f.maps.FlowSlots.MaxEntries())*int(unsafe.Sizeof(flowSlot{})) + page - 1) / page * page
+	f.memory, err = unix.Mmap(f.maps.FlowSlots.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map slots of flows: %w", err)
+	}
+	return nil
+}
+
+func (f *Flows) slot(i uint32) *flowSlot {
+	return (*flowSlot)(unsafe.Pointer(&f.memory[uintptr(i)*unsafe.Sizeof(flowSlot{})]))
+}
+
+// All lists the flows, adopted ones too, in no order.
+func (f *Flows) All() []*Flow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]*Flow, 0, len(f.flows))
+	for _, w := range f.flows {
+		all = append(all, w)
+	}
+	return all
+}
+
+// SetLot says which device held packets wait at; 0 = they are dropped.
+func (f *Flows) SetLot(ifindex int) error {
+	s := flowSettings{Lot: uint32(ifindex)}
+	if err := f.maps.FlowSettings.Update(uint32(0), s, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("set parking lot: %w", err)
+	}
+	return nil
+}
+
+// Close lets go of the flows: what is pinned lives on. Nothing of f may be used any more, nor of its flows. It may be
+// called more than once.
+func (f *Flows) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	var errs []error
+	if f.devices != nil {
+		errs = append(errs, f.devices.Close())
+	}
+	if f.events != nil {
+		errs = append(errs, f.events.Close())
+	}
+	if f.memory != nil {
+		errs = append(errs, unix.Munmap(f.memory))
+	}
+	for _, p := range []*ebpf.Program{f.programs.Ingress, f.programs.Egress, f.programs.XDP} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	if f.maps.FlowSlots != nil {
+		errs = append(errs, f.maps.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close flows: %w", err)
+	}
+	return nil
+}

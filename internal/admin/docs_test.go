@@ -85,7 +85,7 @@ func TestDocumentedWords(t *testing.T) {
 		lists[k] = v
 	}
 	for _, typeName := range []string{
-		"Mode", "PathName", "State", "Picked", "By", "Reason", "NotOffloaded", "HandoffResult", "Drop", "DialFailure", "ProbeResult", "EventName",
+		"Mode", "PathName", "State", "Picked", "By", "Reason", "NotOffloaded", "ClientAddress", "NotTransparent", "HandoffResult", "Drop", "DialFailure", "ProbeResult", "EventName",
 	} {
 		if _, ok := lists[[2]string{"internal/flow", typeName}]; !ok {
 			t.Errorf("flow.%s is documented nowhere", typeName)

@@ -137,6 +137,38 @@ var NotOffloadedReasons = []NotOffloaded{
 	NotOffloadedFailed,
 }
 
+// ClientAddress is which address of the client a backend sees, where its service
+// asks to keep it.
+type ClientAddress string
+
+// What a backend may see.
+const (
+	ClientTransparent ClientAddress = "transparent"  // the client's address and port
+	ClientPortChanged ClientAddress = "port-changed" // the client's address; its port was taken
+	ClientMasked      ClientAddress = "masked"       // an address of this host: NotTransparent says why
+)
+
+// ClientAddresses lists every ClientAddress.
+var ClientAddresses = []ClientAddress{ClientTransparent, ClientPortChanged, ClientMasked}
+
+// NotTransparent is why a backend does not see its client's address, though its
+// service asks for that.
+type NotTransparent string
+
+// Why clients' addresses are masked.
+const (
+	NotTransparentUnavailable NotTransparent = "unavailable" // this host cannot do it
+	NotTransparentFamily      NotTransparent = "family"      // the backend's address is of the other family
+	NotTransparentHairpin     NotTransparent = "hairpin"     // the client's host is the backend
+	NotTransparentHostLocal   NotTransparent = "host-local"  // the client or the backend is a process of this host
+	NotTransparentOtherWay    NotTransparent = "other-way"   // answers would not pass by this host
+)
+
+// NotTransparentReasons lists every NotTransparent.
+var NotTransparentReasons = []NotTransparent{
+	NotTransparentUnavailable, NotTransparentFamily, NotTransparentHairpin, NotTransparentHostLocal, NotTransparentOtherWay,
+}
+
 // HandoffResult is how one attempt to hand a flow over to the kernel ended.
 type HandoffResult string
 

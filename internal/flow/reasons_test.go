@@ -50,8 +50,12 @@ func TestListsAreComplete(t *testing.T) {
 		"Reason":        words(Reasons),
 		"NotOffloaded":  words(NotOffloadedReasons),
 		"HandoffResult": words(HandoffResults),
-		"Drop":          words(Drops),
-		"DialFailure":   words(DialFailures),
+
+		"ClientAddress":  words(ClientAddresses),
+		"NotTransparent": words(NotTransparentReasons),
+
+		"Drop":        words(Drops),
+		"DialFailure": words(DialFailures),
 	} {
 		want := declared(t, typ)
 		if len(want) == 0 || !slices.Equal(list, want) {

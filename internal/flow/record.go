@@ -33,6 +33,8 @@ type Record struct {
 	endedBy      By
 	reason       Reason
 	notOffloaded NotOffloaded
+	seenAs       ClientAddress
+	notSeenAs    NotTransparent
 	whenEnded    func()
 }
 
@@ -95,6 +97,14 @@ func (r *Record) assign(a Assignment) (old *Load, ok, changed bool) {
 	return old, true, true
 }
 
+// SeenAs notes which address of the client the backend sees, and why it is not
+// the client's own: before Dialled, and only where a service asks to keep it.
+func (r *Record) SeenAs(what ClientAddress, why NotTransparent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seenAs, r.notSeenAs = what, why
+}
+
 // Dialled notes that the backend has answered, with UDP that there is a socket
 // to it: the flow is established.
 func (r *Record) Dialled() {
@@ -102,7 +112,10 @@ func (r *Record) Dialled() {
 	if r.key.Proto() != UDP {
 		r.backendAnswered()
 	}
-	r.emit(EventDialled, func(e *Event) { e.Backend, e.State = e.about.Backend, Established })
+	r.emit(EventDialled, func(e *Event) {
+		e.Backend, e.State = e.about.Backend, Established
+		e.ClientAddress, e.NotTransparent = e.about.ClientAddress, e.about.NotTransparent
+	})
 }
 
 // backendAnswered ends the backend's run of failures.
@@ -234,6 +247,9 @@ func (r *Record) viewLocked(counters bool) View {
 		EndedBy:      r.endedBy,
 		Reason:       r.reason,
 		NotOffloaded: r.notOffloaded,
+
+		ClientAddress:  r.seenAs,
+		NotTransparent: r.notSeenAs,
 	}
 	if !counters {
 		return v

@@ -29,6 +29,9 @@ type View struct {
 	Reason       Reason       `json:"reason,omitempty"`
 	NotOffloaded NotOffloaded `json:"notOffloaded,omitempty"`
 
+	ClientAddress  ClientAddress  `json:"clientAddress,omitempty"` // where the service asks to keep it
+	NotTransparent NotTransparent `json:"notTransparent,omitempty"`
+
 	BytesToBackend   uint64 `json:"bytesToBackend"`
 	BytesToClient    uint64 `json:"bytesToClient"`
 	PacketsToBackend uint64 `json:"packetsToBackend"`
@@ -74,8 +77,12 @@ type Event struct {
 	EndedBy      By             `json:"endedBy,omitempty"`
 	Reason       Reason         `json:"reason,omitempty"`
 	NotOffloaded NotOffloaded   `json:"notOffloaded,omitempty"`
-	DialFailure  DialFailure    `json:"dialFailure,omitempty"` // dial-failed: why
-	From         By             `json:"from,omitempty"`        // first-byte, half-closed: whose
+
+	ClientAddress  ClientAddress  `json:"clientAddress,omitempty"` // dialled
+	NotTransparent NotTransparent `json:"notTransparent,omitempty"`
+
+	DialFailure DialFailure `json:"dialFailure,omitempty"` // dial-failed: why
+	From        By          `json:"from,omitempty"`        // first-byte, half-closed: whose
 
 	BytesToBackend   uint64 `json:"bytesToBackend,omitempty"`
 	BytesToClient    uint64 `json:"bytesToClient,omitempty"`

@@ -32,13 +32,14 @@ func StreamSum(seed uint64, n int64) Sum {
 
 // SendBulk writes Stream(seed, n) and returns the sum of what was written.
 func SendBulk(w io.Writer, seed uint64, n int64) (Sum, error) {
-	return copySum(w, Stream(seed, n))
+	return CopySum(w, Stream(seed, n))
 }
 
 // ReceiveBulk reads to the end and returns the sum of what was read.
-func ReceiveBulk(r io.Reader) (Sum, error) { return copySum(io.Discard, r) }
+func ReceiveBulk(r io.Reader) (Sum, error) { return CopySum(io.Discard, r) }
 
-func copySum(w io.Writer, r io.Reader) (Sum, error) {
+// CopySum copies to the end and returns the sum of what was written.
+func CopySum(w io.Writer, r io.Reader) (Sum, error) {
 	h := sha256.New()
 	n, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(w, h)}, struct{ io.Reader }{r}, make([]byte, 64<<10))
 	s := Sum{Bytes: n}

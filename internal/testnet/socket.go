@@ -9,7 +9,12 @@ import (
 // Listen listens inside the host, without MPTCP. An invalid address means every
 // address of both families; port 0 takes a free one.
 func (h *Host) Listen(network string, addr netip.AddrPort) (ln net.Listener, err error) {
-	var lc net.ListenConfig
+	return h.ListenWith(&net.ListenConfig{}, network, addr)
+}
+
+// ListenWith is Listen with a configuration of the caller's, whose Control may set
+// socket options first.
+func (h *Host) ListenWith(lc *net.ListenConfig, network string, addr netip.AddrPort) (ln net.Listener, err error) {
 	lc.SetMultipathTCP(false)
 	h.Do(func() {
 		ln, err = lc.Listen(context.Background(), network, addrString(addr))

@@ -35,6 +35,7 @@
 //	udpfollow.go   sessions follow their service: they move, or end
 //	udproom.go     who makes room; udpgroup.go: the sessions by service and age
 //	udplisten.go   sockets follow the store's UDP frontends
+//	udpcarry.go    a way for their datagrams beside their sockets
 //	udpsaved.go    sessions outlive the process
 //
 // It refuses to choose backends (lb/pick), to know configuration files, and to

@@ -17,7 +17,8 @@ const followChunk = 64
 // followUDP makes the sessions of changed services follow the snapshot, those too
 // whose clients are silent. Each of them has done so by itself when its client
 // sends: from the moment of a snapshot on not one datagram goes to an address that
-// is no longer the service's.
+// is no longer the service's. But those that the kernel carries it hears nothing of:
+// theirs do until their turn comes here.
 func (r *Relay) followUDP(services []string) {
 	for _, w := range r.workers {
 		var all []*udpSession
@@ -66,8 +67,12 @@ func (s *udpSession) follow(fe *store.Frontend) {
 	case fe.Service.Revision <= s.fe.Service.Revision: // it has seen a newer one
 		return
 	}
-	life := s.life()
+	life, terms := s.life(), s.carryTerms()
 	s.adopt(fe)
+	if s.carryTerms() != terms {
+		s.withdraw()
+		s.planCarrying()
+	}
 	if s.life() != life {
 		s.u.w.loop.Arm(&s.timer, s.left())
 	}

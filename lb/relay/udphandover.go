@@ -76,7 +76,8 @@ func (h *Handover) Sessions(each func([]Handed, []int) error) error {
 					if s.closed || s.fd < 0 || err != nil { // its time was up
 						continue
 					}
-					kept := (&liveSession{s, s.backend.Address, s.source}).save()
+					live := s.now()
+					kept := live.save()
 					err = out.add(Handed{Kind: HandedSession, Frontend: s.u.key.Address, Loop: i, Session: &kept}, s.fd)
 				}
 			})
@@ -218,11 +219,9 @@ func (u *udpSocket) inherit(kept *savedSession, fd int) bool {
 		lim.leave(c.client.Addr())
 		return false
 	}
-	s := &udpSession{udpClient: c, u: u, fe: fe, kept: kept.counters(), name: datagram.NewName(c.peer), fd: -1, active: w.loop.Nano()}
-	s.together = [directions]uint16{math.MaxUint16, math.MaxUint16}
-	s.timer.Fire = s.onTimer
-	s.rec = w.r.registry.Open(kept.spec(fe, &c))
-	s.rec.WhenEnded(func() { lim.leave(c.client.Addr()) })
+	s := u.newSession(fe, c, datagram.NewName(c.peer))
+	s.carrying.proven, s.carrying.before = kept.Carried, kept.counters()
+	s.record(kept.spec(fe, &c), lim)
 	s.rec.Attach(flow.PathUserspace, s)
 	choice := pick.Choice{Backend: b, Picked: flow.ByAffinity}
 	if !w.r.picker.Commit(s.rec, fe, choice, w.loop.Now()) || w.loop.AddReader(fd, s) != nil {
@@ -231,10 +230,7 @@ func (u *udpSocket) inherit(kept *savedSession, fd int) bool {
 	}
 	s.adopt(fe)
 	s.fd, s.backend, s.source = fd, b, kept.Source
-	s.rec.Dialled()
-	s.rec.NotOffloaded(flow.NotOffloadedUnavailable)
-	w.udp.admit(s, lim)
+	s.begin(lim)
 	w.r.udpChanges.Add(1)
-	w.loop.Arm(&s.timer, s.life())
 	return true
 }

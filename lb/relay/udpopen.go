@@ -27,11 +27,9 @@ func (u *udpSocket) open(fe *store.Frontend, c udpClient, from *datagram.Name, n
 		return nil
 	}
 	kept, again := w.r.saved.take(c.key(), w.loop.Now(), fe.Service.Timeouts.UDPIdle)
-	s := &udpSession{udpClient: c, u: u, fe: fe, kept: kept.counters(), name: *from, fd: -1, active: w.loop.Nano()}
-	s.together = [directions]uint16{math.MaxUint16, math.MaxUint16}
-	s.timer.Fire = s.onTimer
-	s.rec = w.r.registry.Open(kept.spec(fe, &c))
-	s.rec.WhenEnded(func() { lim.leave(c.client.Addr()) })
+	s := u.newSession(fe, c, *from)
+	s.carrying.proven, s.carrying.before = kept.Carried, kept.counters()
+	s.record(kept.spec(fe, &c), lim)
 	s.rec.Attach(flow.PathUserspace, s)
 	if !again || !s.restore(kept) {
 		if err := s.choose(""); err != nil {
@@ -39,11 +37,34 @@ func (u *udpSocket) open(fe *store.Frontend, c udpClient, from *datagram.Name, n
 			return nil
 		}
 	}
-	s.rec.Dialled()
-	s.rec.NotOffloaded(flow.NotOffloadedUnavailable)
+	s.begin(lim)
+	return s
+}
+
+// newSession makes a session without a backend.
+func (u *udpSocket) newSession(fe *store.Frontend, c udpClient, name datagram.Name) *udpSession {
+	s := &udpSession{udpClient: c, u: u, fe: fe, name: name, fd: -1, active: u.w.loop.Nano()}
+	s.together = [directions]uint16{math.MaxUint16, math.MaxUint16}
+	s.timer.Fire = s.onTimer
+	return s
+}
+
+// record makes the session's record.
+func (s *udpSession) record(spec flow.Spec, lim *limits) {
+	client := s.client.Addr()
+	s.rec = s.u.w.r.registry.Open(spec)
+	s.rec.WhenEnded(func() { lim.leave(client) })
+}
+
+// begin lets a session live that has its socket.
+func (s *udpSession) begin(lim *limits) {
+	w := s.u.w
+	if s.carrying.way == nil {
+		s.rec.Dialled()
+		s.planCarrying()
+	}
 	w.udp.admit(s, lim)
 	w.loop.Arm(&s.timer, s.life())
-	return s
 }
 
 // admit makes room for a session, or says why there is to be none.
@@ -162,12 +183,17 @@ func (s *udpSession) connect(b *sched.Backend, source netip.AddrPort) error {
 		unix.Close(fd)
 		return unix.ENOMEM
 	}
-	if s.fd >= 0 {
+	moves := s.fd >= 0
+	if moves {
+		s.withdraw()
 		s.drain()
 	}
 	s.closeSocket()
 	s.fd, s.backend, s.source = fd, b, source
 	s.together[toBackend] = math.MaxUint16
+	if moves {
+		s.planCarrying()
+	}
 	w.r.udpChanges.Add(1)
 	return nil
 }

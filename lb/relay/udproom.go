@@ -51,8 +51,25 @@ func (u *udpWorker) evict(g *udpGroup) bool {
 		return false
 	}
 	u.flush()
-	g.oldest().close(flow.ByBaton, flow.ReasonEvicted)
+	g.idlest().close(flow.ByBaton, flow.ReasonEvicted)
 	return true
+}
+
+// mostLooks is how many sessions are looked at to find one that is as idle as it
+// seems.
+const mostLooks = 32
+
+// idlest is the oldest session of the group. Of those whose datagrams go beside
+// their sockets it is not known at once that they are not.
+func (g *udpGroup) idlest() *udpSession {
+	for range mostLooks {
+		s := g.oldest()
+		s.look()
+		if s == g.oldest() {
+			return s
+		}
+	}
+	return g.oldest()
 }
 
 // evictElsewhere has another worker end the oldest session of a service, or of its

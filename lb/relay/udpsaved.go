@@ -41,6 +41,8 @@ type savedSession struct {
 	BytesToClient    uint64 `json:"bytesToClient"`
 	PacketsToBackend uint64 `json:"packetsToBackend"`
 	PacketsToClient  uint64 `json:"packetsToClient"`
+
+	Carried bool `json:"carried,omitempty"` // the kernel carried it, and may do so still
 }
 
 func (e *savedSession) key() udpKey {
@@ -200,6 +202,12 @@ func (r *Relay) saveSessions(final bool) error {
 type liveSession struct {
 	*udpSession
 	backend, source netip.AddrPort
+	carried         bool
+}
+
+// now is the session as it is. It runs on its loop.
+func (s *udpSession) now() liveSession {
+	return liveSession{s, s.backend.Address, s.source, s.carrying.way != nil}
 }
 
 // appendTo lists the sessions of a worker. It holds the loop: it makes no system
@@ -207,18 +215,19 @@ type liveSession struct {
 func (u *udpWorker) appendTo(list []liveSession) []liveSession {
 	for _, socket := range u.sockets {
 		for _, s := range socket.sessions {
-			list = append(list, liveSession{s, s.backend.Address, s.source})
+			list = append(list, s.now())
 		}
 	}
 	return list
 }
 
 func (s *liveSession) save() savedSession {
-	c := s.Counters()
+	v := s.rec.View()
 	e := savedSession{
-		ID: s.rec.ID(), StartedAt: s.rec.StartedAt(), Peer: s.peer, Frontend: s.local, Backend: s.backend, Source: s.source,
-		BytesToBackend: c.BytesToBackend + s.kept.BytesToBackend, BytesToClient: c.BytesToClient + s.kept.BytesToClient,
-		PacketsToBackend: c.PacketsToBackend + s.kept.PacketsToBackend, PacketsToClient: c.PacketsToClient + s.kept.PacketsToClient,
+		ID: v.ID, StartedAt: v.StartedAt, Peer: s.peer, Frontend: s.local, Backend: s.backend, Source: s.source,
+		BytesToBackend: v.BytesToBackend, BytesToClient: v.BytesToClient,
+		PacketsToBackend: v.PacketsToBackend, PacketsToClient: v.PacketsToClient,
+		Carried: s.carried,
 	}
 	if s.proxied {
 		e.Client = s.client

@@ -120,6 +120,7 @@ func (s *udpSession) backendFailed(err error) {
 	if why.Local() {
 		return
 	}
+	s.look() // it may have answered since
 	s.rec.DialFailed(why)
 	if why != flow.DialRefused && !s.doubt {
 		s.doubt = true

@@ -45,7 +45,6 @@ type udpSession struct {
 	u    *udpSocket
 	fe   *store.Frontend
 	rec  *flow.Record
-	kept flow.Counters // what it had carried in an earlier process
 	name datagram.Name // of peer
 
 	// Towards the backend.
@@ -59,8 +58,12 @@ type udpSession struct {
 	header   []byte             // PROXY, before each datagram to the backend
 	together [directions]uint16 // the largest datagrams that the way out takes together
 
-	closed bool
-	queued bool
+	carrying carrying // beside the socket
+
+	closed    bool
+	released  bool // closed, but carried on beside this process
+	queued    bool
+	seenFirst [directions]bool
 
 	timer  poll.Timer
 	active int64 // when the last datagram came, either way, as poll.Loop.Nano
@@ -91,18 +94,26 @@ func (s *udpSession) count(dir int, sent datagram.Sent, header int) {
 	loop := s.u.w.loop
 	s.active = loop.Nano()
 	s.lastSeen.Store(loop.Now().UnixNano())
-	first := s.packets[dir].Load() == 0
 	s.packets[dir].Add(uint64(sent.Datagrams))
 	s.bytes[dir].Add(uint64(sent.Bytes - header*sent.Datagrams))
-	if first {
+	s.noteFirst(dir, uint64(sent.Datagrams))
+	s.group.touch(s)
+	if s.active >= s.carrying.tryAt {
+		s.carryIfBig()
+	}
+}
+
+// noteFirst tells of the first of n datagrams, if nobody has told of one before.
+func (s *udpSession) noteFirst(dir int, n uint64) {
+	if n > 0 && !s.seenFirst[dir] {
+		s.seenFirst[dir] = true
 		s.rec.FirstByte([...]flow.By{toBackend: flow.ByClient, toClient: flow.ByBackend}[dir])
 	}
-	s.group.touch(s)
 }
 
 // oneShot reports whether the client has sent one datagram only. Such a session
 // lives half as long, and goes first when room is needed.
-func (s *udpSession) oneShot() bool { return s.packets[toBackend].Load() <= 1 }
+func (s *udpSession) oneShot() bool { return s.questions() <= 1 }
 
 func (s *udpSession) life() time.Duration {
 	life := s.fe.Service.Timeouts.UDPIdle
@@ -118,6 +129,7 @@ func (s *udpSession) left() time.Duration {
 }
 
 func (s *udpSession) onTimer() {
+	s.look()
 	if left := s.left(); left > 0 {
 		s.u.w.loop.Arm(&s.timer, left)
 		return
@@ -125,7 +137,8 @@ func (s *udpSession) onTimer() {
 	s.close(flow.ByBaton, flow.ReasonIdle)
 }
 
-// close ends the session. What was collected for its backend is sent.
+// close ends the session. What was collected for its backend is sent. The way beside
+// its socket is closed before that, unless only the process ends.
 func (s *udpSession) close(by flow.By, why flow.Reason) {
 	if s.closed {
 		return
@@ -135,12 +148,19 @@ func (s *udpSession) close(by flow.By, why flow.Reason) {
 		w.udp.flush()
 	}
 	s.closed = true
+	way := s.carrying.way
+	s.released = way != nil && why == flow.ReasonShutdown
+	if way != nil && !s.released {
+		way.close()
+	}
 	w.udp.forget(s)
 	w.loop.Disarm(&s.timer)
 	s.closeSocket()
 	w.loop.Load().Add(-1)
 	w.udp.giveBack(s.group.limits)
-	s.rec.Finish(by, why)
+	if !s.released {
+		s.rec.Finish(by, why)
+	}
 	s.u.sessionEnded()
 	w.tryResume()
 }
@@ -155,10 +175,16 @@ func (s *udpSession) closeSocket() {
 
 // End implements flow.Path. UDP has no reset: the session just ends.
 func (s *udpSession) End(by flow.By, why flow.Reason) {
-	s.u.w.loop.Post(func() { s.close(by, why) })
+	s.u.w.post(func() {
+		if s.released {
+			s.endReleased(by, why)
+			return
+		}
+		s.close(by, why)
+	})
 }
 
-// Counters implements flow.Path.
+// Counters implements flow.Path: what the socket has carried.
 func (s *udpSession) Counters() flow.Counters {
 	c := flow.Counters{
 		BytesToBackend: s.bytes[toBackend].Load(), BytesToClient: s.bytes[toClient].Load(),

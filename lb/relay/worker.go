@@ -163,6 +163,18 @@ func (w *worker) quietest() *worker {
 	return best
 }
 
+// post runs what concerns the worker's flows on its loop, or, once the relay is
+// closed, here.
+func (w *worker) post(what func()) {
+	if w.loop.Post(what) {
+		return
+	}
+	<-w.ended
+	w.late.Lock()
+	defer w.late.Unlock()
+	what()
+}
+
 // run serves the loop until it is closed, then ends what is left. Flows that an
 // Offloader has stopped end when it lets them go (see pair.do).
 func (w *worker) run() {

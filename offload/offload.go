@@ -2,24 +2,29 @@ package offload
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/handoff"
+	"github.com/baton-lb/baton/offload/bpf"
 )
 
 // Options configures an Offloader.
 type Options struct {
-	Kernel   Kernel
+	Kernel   Kernel // becomes the Offloader's, also when New fails
 	Registry *flow.Registry
-	Log      *slog.Logger // nil = none
+	Log      *slog.Logger // nil = silence
 	Ports    PortParams
 	StateDir string // where reserved ports are remembered; "" = nowhere
 
 	// Observe is told how long a flow stood still that has been handed off, Result
-	// how each attempt ended. Both are called from one goroutine and must not block.
+	// how each attempt ended. They must not block, and may be called by several
+	// goroutines at once. nil = nobody is told.
 	Observe func(time.Duration)
 	Result  func(flow.PathName, flow.HandoffResult)
 
@@ -28,51 +33,197 @@ type Options struct {
 	Adopt func(Adopted) (keep bool, why flow.Reason)
 }
 
-// Adopted is a flow that an earlier process has handed off.
+// Adopted is a TCP flow that an earlier process has handed off.
 type Adopted struct {
-	Proto                     flow.Proto
 	Service                   string
 	Client, Frontend, Backend netip.AddrPort
+	Record                    *flow.Record
 }
 
-// Offloader hands flows over to the kernel.
-type Offloader struct{}
+// Offloader hands flows over to the kernel. It implements handoff.Offloader.
+type Offloader struct {
+	// Immutable after New.
+	Options
+	kernel      Kernel
+	log         *slog.Logger
+	ports       *ports
+	reservation *reservation
+	routes      *routes
+	resets      *resetter
+	tracking    *tracking
+	wheel       *wheel
+	thread      *thread
+	graces      graces
+	wake        chan struct{} // of one place
+
+	tasks  sync.WaitGroup // attempts and ends
+	reader sync.WaitGroup // of events
+
+	// alive is held for reading while a flow of the kernel is looked at that a call
+	// from outside may reach after Close.
+	alive sync.RWMutex
+	gone  bool // the kernel is closed
+
+	mu      sync.Mutex // guards what follows
+	leases  map[flow.ID]*lease
+	queued  []*lease
+	trying  int
+	paths   map[Flow]*path
+	kept    []handoff.Kept
+	udp     int
+	ends    []endRequest
+	ending  bool // a goroutine works on ends
+	closing bool
+}
 
 var _ handoff.Offloader = (*Offloader)(nil)
 
+// mostTrying is how many attempts are made at a time.
+const mostTrying = 128
+
 // New makes an Offloader in the calling thread's network namespace and finds the
 // flows that an earlier process has left in the kernel.
-func New(o Options) (*Offloader, error) { return &Offloader{}, nil }
-
-// Run hands flows over until ctx is done.
-func (o *Offloader) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-
-// Adopt asks Options.Adopt about the flows of an earlier process.
-func (o *Offloader) Adopt() {}
-
-// Prepare implements handoff.Offloader.
-func (o *Offloader) Prepare(handoff.Request) (handoff.Lease, flow.NotOffloaded) {
-	return nil, flow.NotOffloadedUnavailable
+func New(options Options) (_ *Offloader, err error) {
+	o := &Offloader{
+		Options: options, kernel: options.Kernel, log: options.Log,
+		wake: make(chan struct{}, 1), leases: make(map[flow.ID]*lease), paths: make(map[Flow]*path),
+	}
+	if o.log == nil {
+		o.log = slog.New(slog.DiscardHandler)
+	}
+	o.wheel = newWheel(time.Now(), o.poke)
+	o.graces.grace = o.kernel.Grace
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("prepare to hand flows off: %w", err), o.closeParts())
+		}
+	}()
+	found := o.kernel.All()
+	if o.ports, o.reservation, err = openPorts(o.Ports, o.StateDir, portsInUse(found)); err != nil {
+		return nil, err
+	}
+	if o.routes, err = openRoutes(); err != nil {
+		return nil, err
+	}
+	if o.resets, err = openResetter(); err != nil {
+		return nil, err
+	}
+	o.tracking = openTracking(o.log)
+	if o.thread, err = newThread(o.unpark); err != nil {
+		return nil, err
+	}
+	o.adoptAll(found)
+	o.reader.Go(o.readEvents)
+	return o, nil
 }
 
-// Carry implements handoff.Offloader.
-func (o *Offloader) Carry(handoff.Session) (handoff.Carrier, flow.NotOffloaded) {
-	return nil, flow.NotOffloadedUnavailable
+// Run hands flows over until ctx is done. What was handed over is looked after until
+// then too.
+func (o *Offloader) Run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if o.tick(o.now()) {
+			timer.Reset(wheelTick)
+		} else {
+			timer.Reset(time.Hour)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-o.wake:
+		}
+	}
 }
 
-// Handoff hands one flow over now.
-func (o *Offloader) Handoff(flow.ID) (flow.HandoffResult, flow.NotOffloaded, error) {
-	return flow.HandoffRefused, flow.NotOffloadedUnavailable, nil
+// tick does what is due, and reports whether there is something to wait for.
+func (o *Offloader) tick(now time.Time) bool {
+	left := o.wheel.advance(now)
+	resting := o.ports.tidy(now)
+	o.dispatch()
+	return left > 0 || resting
 }
 
-// Kept is the UDP sessions of an earlier process that the kernel carries.
-func (o *Offloader) Kept() []handoff.Kept { return nil }
+// now is a time with a monotonic reading.
+func (o *Offloader) now() time.Time { return time.Now() }
+
+// poke has Run look.
+func (o *Offloader) poke() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
 
 // Flows is how many flows the kernel carries.
-func (o *Offloader) Flows() int { return 0 }
+func (o *Offloader) Flows() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := o.udp
+	for _, p := range o.paths {
+		if p.record != nil {
+			n++
+		}
+	}
+	return n
+}
 
-// EndAll ends every flow in the kernel that match wants (nil = all).
-func (o *Offloader) EndAll(why flow.Reason, match func(*flow.View) bool) int { return 0 }
+// Close gives up the attempts that are being made, and lets go of the kernel. Flows
+// live on in there, and while some do their ports stay reserved.
+func (o *Offloader) Close() error {
+	o.mu.Lock()
+	if o.closing {
+		o.mu.Unlock()
+		return nil
+	}
+	o.closing = true
+	o.mu.Unlock()
+	return o.closeParts()
+}
 
-// Close lets go: flows live on in the kernel.
-func (o *Offloader) Close() error { return nil }
+func (o *Offloader) closeParts() error {
+	var errs []error
+	if o.thread != nil {
+		errs = append(errs, o.thread.close())
+	}
+	o.tasks.Wait()
+	o.alive.Lock()
+	o.gone = true
+	left := o.kernel.All()
+	o.alive.Unlock()
+	errs = append(errs, o.kernel.Close())
+	o.reader.Wait()
+	if o.reservation != nil {
+		if len(left) == 0 {
+			errs = append(errs, o.reservation.release(portSet{}))
+		}
+		errs = append(errs, o.reservation.close())
+	}
+	for _, c := range []interface{ close() error }{o.routes, o.resets, o.tracking} {
+		errs = append(errs, c.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("let go of offloaded flows: %w", err)
+	}
+	return nil
+}
+
+// unpark lets out what was held for a flow. What cannot be is repeated by its sender.
+func (o *Offloader) unpark(f Flow) {
+	if _, err := o.kernel.Unpark(f); err != nil && !errors.Is(err, bpf.ErrClosed) {
+		o.log.Warn("let out held packets", "err", err)
+	}
+}
+
+func (o *Offloader) result(r flow.HandoffResult) {
+	if o.Result != nil {
+		o.Result(flow.PathBPF, r)
+	}
+}
+
+// rest leaves a port alone for a while.
+func (o *Offloader) rest(local, backend netip.AddrPort) {
+	o.ports.rest(local, backend, o.now().Add(quarantine))
+	o.poke()
+}

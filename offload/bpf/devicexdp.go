@@ -19,6 +19,10 @@ func (d *devices) attachXDP(l netlink.Link) (attachment, string) {
 	if l.Type() != "device" {
 		return nil, l.Type() + " is no physical device"
 	}
+	return d.attachNative(l)
+}
+
+func (d *devices) attachNative(l netlink.Link) (attachment, string) {
 	a, err := d.attachLink(l, hookXDP, func(p *ebpf.Program) (link.Link, error) {
 		return link.AttachXDP(link.XDPOptions{Interface: l.Attrs().Index, Program: p, Flags: link.XDPDriverMode})
 	})

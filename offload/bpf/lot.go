@@ -124,22 +124,21 @@ func (l *Lot) read() {
 	for {
 		var deadline time.Time // none while nothing is parked
 		l.mu.Lock()
+		l.expire(time.Now())
 		if l.bytes > 0 {
 			deadline = time.Now().Add(lotAge / 2)
 		}
+		closed := l.closed
 		l.mu.Unlock()
+		if closed {
+			return
+		}
 		_ = l.file.SetReadDeadline(deadline)
-		err := l.raw.Read(func(fd uintptr) bool {
+		_ = l.raw.Read(func(fd uintptr) bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.drain(int(fd), time.Now()) > 0
 		})
-		if errors.Is(err, os.ErrClosed) {
-			return
-		}
-		l.mu.Lock()
-		l.expire(time.Now())
-		l.mu.Unlock()
 	}
 }
 

@@ -128,11 +128,19 @@ func (d *devices) attachLocked(l netlink.Link) error {
 
 func (d *devices) attachTC(l netlink.Link, h hook) (attachment, error) {
 	if d.clsact {
-		return d.attachFilter(l, h)
+		a, err := d.attachFilter(l, h)
+		if err != nil {
+			return nil, err
+		}
+		return a, nil
 	}
-	return d.attachLink(l, h, func(p *ebpf.Program) (link.Link, error) {
+	a, err := d.attachLink(l, h, func(p *ebpf.Program) (link.Link, error) {
 		return link.AttachTCX(link.TCXOptions{Interface: l.Attrs().Index, Program: p, Attach: h.attachType(), Anchor: link.Head()})
 	})
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 func (d *devices) how() string {

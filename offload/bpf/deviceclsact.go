@@ -115,7 +115,9 @@ func (d *devices) markClsact(index int) error {
 	return nil
 }
 
-func clsactPin(links string, index int) string { return filepath.Join(links, linkName(clsactMark, index)) }
+func clsactPin(links string, index int) string {
+	return filepath.Join(links, linkName(clsactMark, index))
+}
 
 // forgetClsact reports whether the qdisc was ours.
 func (d *devices) forgetClsact(index int) bool {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -29,7 +29,7 @@ func (d *devices) follow(ctx context.Context) error {
 	}
 	wake := make(chan struct{}, 1)
 	done := make(chan error, 1)
-	go func() { done <- listen(events, wake) }()
+	go func() { done <- events.listen(wake) }()
 	defer func() {
 		events.Close()
 		<-done
@@ -58,25 +58,35 @@ func (d *devices) follow(ctx context.Context) error {
 	}
 }
 
-// subscribe opens a socket for events, which is used for nothing else.
-func (d *devices) subscribe() (events *nl.NetlinkSocket, err error) {
-	err = d.ns.do(func() error {
-		events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
+// deviceEvents is a socket for events, which is used for nothing else.
+type deviceEvents struct {
+	socket *nl.NetlinkSocket
+	closed atomic.Bool
+}
+
+func (d *devices) subscribe() (*deviceEvents, error) {
+	groups := []uint{unix.RTNLGRP_LINK}
+	if d.clsact {
+		groups = append(groups, unix.RTNLGRP_TC)
+	}
+	e := &deviceEvents{}
+	err := d.ns.do(func() (err error) {
+		e.socket, err = nl.Subscribe(unix.NETLINK_ROUTE, groups...)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to devices: %w", err)
 	}
-	return events, nil
+	return e, nil
 }
 
-// listen turns events into wakes: what has happened is asked of the kernel anew each time, so that it does not matter when
-// some were lost (ENOBUFS).
-func listen(events *nl.NetlinkSocket, wake chan<- struct{}) error {
+// listen turns events into wakes, until they are closed: what has happened is asked of the kernel anew each time, so that it
+// does not matter when some were lost (ENOBUFS).
+func (e *deviceEvents) listen(wake chan<- struct{}) error {
 	for {
-		_, _, err := events.Receive()
+		_, _, err := e.socket.Receive()
 		switch {
-		case errors.Is(err, os.ErrClosed):
+		case e.closed.Load(): // which has many errors
 			return nil
 		case err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR):
 			return err
@@ -85,6 +95,12 @@ func listen(events *nl.NetlinkSocket, wake chan<- struct{}) error {
 		case wake <- struct{}{}:
 		default:
 		}
+	}
+}
+
+func (e *deviceEvents) Close() {
+	if !e.closed.Swap(true) {
+		e.socket.Close()
 	}
 }
 

@@ -32,7 +32,7 @@ var (
 	}
 	featureRing    = Feature{Name: "ring buffer", Since: "5.8", Uses: "events of offloaded flows", probe: func() error { return features.HaveMapType(ebpf.RingBuf) }}
 	featureMmap    = Feature{Name: "mmap of arrays", Since: "5.5", Uses: "flows' state, shared with their program", probe: haveMmap} // fc9702273e2e
-	featureAtomics = Feature{Name: "atomics", Since: "5.12", Uses: "flows' state, changed by several CPUs", probe: haveAtomics}     // 5ffa25502b5a
+	featureAtomics = Feature{Name: "atomics", Since: "5.12", Uses: "flows' state, changed by several CPUs", probe: haveAtomics}      // 5ffa25502b5a
 	featureLoop    = helperFeature("bpf_loop", "5.17", "TCP options of forwarded packets", asm.FnLoop)
 	featureNeigh   = helperFeature("bpf_redirect_neigh", "5.10", "the way out of forwarded packets", asm.FnRedirectNeigh)
 	featureFIB     = helperFeature("bpf_fib_lookup", "4.18", "the way out of forwarded packets", asm.FnFibLookup)
@@ -131,7 +131,7 @@ func haveMmap() error {
 func haveAtomics() error {
 	p, err := passProgram(
 		asm.Mov.Imm(asm.R1, 1),
-		asm.StoreImm(asm.RFP, -8, 0, asm.DWord),
+		asm.StoreMem(asm.RFP, -8, asm.R1, asm.DWord),
 		asm.FetchAdd.Mem(asm.RFP, asm.R1, asm.DWord, -8),
 	)
 	const enotsupp = syscall.Errno(524) // what a JIT says; not known to user programs

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestCommandRunsInTheHost(t *testing.T) {
@@ -82,10 +83,13 @@ func TestCommandOutlivesThreads(t *testing.T) {
 		t.Error("the program has ended")
 	default:
 	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
-	if err != nil || !strings.Contains(string(stat), "(sleep) S") {
-		t.Errorf("the program's state is %q, %v", stat, err)
-	}
+	Eventually(t, 5*time.Second, "the program sleeps", func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
+		if err == nil && !strings.Contains(string(stat), "(sleep) S") {
+			err = fmt.Errorf("its state is %q", stat)
+		}
+		return err
+	})
 }
 
 const insideEnv = "TESTNET_INSIDE"

@@ -35,9 +35,11 @@ func requireRoot(t TB, euid int, ci string) {
 }
 
 // Eventually polls cond until it returns nil. It fails the test with the last
-// error and the phrase what when that has not happened within the given time.
+// error and the phrase what when that has not happened within the given time, or
+// what of it is [Patience] here.
 func Eventually(t TB, within time.Duration, what string, cond func() error) {
 	t.Helper()
+	within = Patience(within)
 	deadline := time.Now().Add(within)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := cond()

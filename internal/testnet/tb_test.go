@@ -50,7 +50,7 @@ func TestEventually(t *testing.T) {
 	})
 	r := &recorder{T: t}
 	Eventually(r, time.Millisecond, "never", func() error { return errors.New("no") })
-	if want := "fatal: not within 1ms: never: no"; !strings.HasPrefix(r.verdict, want) {
+	if want := fmt.Sprintf("fatal: not within %v: never: no", Patience(time.Millisecond)); !strings.HasPrefix(r.verdict, want) {
 		t.Errorf("got %q, want %q", r.verdict, want)
 	}
 }

@@ -51,6 +51,12 @@ var table = []row{
 	{path: "internal/arch"},
 	{path: "internal/e2e"},
 	{path: "internal/testnet"},
+	{path: "internal/testvm", may: []string{"internal/testvm/wire"}},
+	{path: "internal/testvm/guest", may: []string{"internal/testvm/wire"}},
+	{path: "internal/testvm/suite", may: []string{"internal/testvm"}},
+	{path: "internal/testvm/vmrun", may: []string{"internal/testvm"}},
+	{path: "internal/testvm/vmtest", may: []string{"internal/testvm/suite"}},
+	{path: "internal/testvm/wire"},
 
 	{path: "deploy", tests: []string{"lb/source/...", "lb/store", "internal/admin"}},
 	{path: "perf", may: []string{"perf/..."}},

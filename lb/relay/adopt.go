@@ -19,6 +19,20 @@ func (r *Relay) Adopt(rec *flow.Record, frontend netip.AddrPort) {
 	r.carried.hold(frontend.Addr(), rec)
 }
 
+// judgeKept decides about what is left of an earlier process once every source has
+// delivered.
+func (r *Relay) judgeKept(now *store.Snapshot, reset map[member]flow.Reason) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.judged {
+		r.judged = true
+		r.judgeAdopted(now, reset)
+	}
+	if !r.inherit.holding && !r.closing {
+		r.withdrawKeptLocked()
+	}
+}
+
 // judgeAdopted finds the offloaded flows whose service or backend has gone while no
 // process was there to see it.
 func (r *Relay) judgeAdopted(now *store.Snapshot, reset map[member]flow.Reason) {

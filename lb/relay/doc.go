@@ -36,7 +36,8 @@
 //	udproom.go     who makes room; udpgroup.go: the sessions by service and age
 //	udplisten.go   sockets follow the store's UDP frontends
 //	udpcarry.go    a way for their datagrams beside their sockets
-//	udpsaved.go    sessions outlive the process
+//	udpsaved.go    sessions outlive the process; udpkept.go: their carriers do too
+//	udpstray.go    a session on another loop than its client's datagrams
 //
 // It refuses to choose backends (lb/pick), to know configuration files, and to
 // log per connection: flows are records in internal/flow, drops are counted

@@ -89,6 +89,7 @@ type Relay struct {
 	limits     limitTable
 	udpLimits  limitTable
 	saved      savedSessions
+	strays     strays
 	udpChanges atomic.Uint64 // how often UDP sessions have come, moved or gone
 
 	mu        sync.Mutex // guards what follows
@@ -97,6 +98,7 @@ type Relay struct {
 	vips      vips
 	drains    drains
 	inherit   inheritance
+	kept      keptSessions
 	judged    bool // adopted flows have been compared with the configuration
 	closing   bool
 }
@@ -131,6 +133,7 @@ func New(o Options) (_ *Relay, err error) {
 		r.vips.inherit(o.Inherit.VIPs)
 		r.saved.final = true // the file is the other process's yet
 	}
+	r.keepLocked(o.Kept)
 	r.drains.init(r.endDrained)
 	if n, err := r.saved.load(o.StateDir); err != nil {
 		o.Log.Warn("clients of UDP services may get other backends than before", "err", err)

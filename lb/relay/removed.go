@@ -109,9 +109,8 @@ func (r *Relay) programCleanup(_ context.Context, c store.Change) []store.Failur
 	for _, name := range c.Services {
 		r.compare(name, c, reset)
 	}
-	if c.Synced && !r.judged {
-		r.judged = true
-		r.judgeAdopted(c.To, reset)
+	if c.Synced {
+		r.judgeKept(c.To, reset)
 	}
 	r.endFlows(reset)
 	r.followUDP(c.Services)

@@ -114,7 +114,12 @@ func (u *udpSocket) deliverOne(fe *store.Frontend, m *datagram.Message, local ne
 		eachDatagram(m, func(b []byte) { u.deliverProxied(fe, m, local, b) })
 		return nil
 	}
-	s := u.session(fe, udpClient{peer: client, client: client, local: local, asked: local}, m.From, m.Count())
+	c := udpClient{peer: client, client: client, local: local, asked: local}
+	if s := u.stray(&c); s != nil {
+		s.pass(fe, m)
+		return nil
+	}
+	s := u.session(fe, c, m.From, m.Count())
 	if s != nil {
 		eachDatagram(m, s.toBackend)
 	}
@@ -187,6 +192,8 @@ func (u *udpSocket) readErrors() {
 		c := udpClient{peer: f.To, local: local}
 		if s := u.sessions[c.key()]; s != nil {
 			s.close(flow.ByClient, flow.ReasonNetworkError)
+		} else if s := u.stray(&c); s != nil {
+			s.End(flow.ByClient, flow.ReasonNetworkError)
 		}
 	}
 	u.runSoon()

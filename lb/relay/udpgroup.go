@@ -190,5 +190,6 @@ func (u *udpWorker) forget(s *udpSession) {
 		delete(u.groups, g.service)
 	}
 	delete(s.u.sessions, s.key())
+	u.w.r.strays.remove(s)
 	u.w.r.udpChanges.Add(1)
 }

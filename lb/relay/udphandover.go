@@ -9,8 +9,7 @@ import (
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
-	"github.com/baton-lb/baton/lb/pick"
-	"github.com/baton-lb/baton/lb/relay/datagram"
+	"github.com/baton-lb/baton/lb/handoff"
 )
 
 // udpSockets hands over the sockets of UDP frontends. Those of one frontend are a
@@ -170,6 +169,10 @@ func (r *Relay) beginUDPLocked(sessions []Inherited) error {
 			})
 		}
 	}
+	r.restoreKeptLocked(func(*udpListener) bool { return true })
+	if r.judged {
+		r.withdrawKeptLocked()
+	}
 	var failed []*udpListener
 	for i, w := range r.workers {
 		_ = w.loop.Call(func() {
@@ -199,38 +202,32 @@ func (r *Relay) beginSession(s Inherited) {
 // reports false when the session cannot be as it was: its backend is none any more,
 // or it has been known by more than the file keeps (a PROXY header, a zone).
 func (u *udpSocket) inherit(kept *savedSession, fd int) bool {
-	w := u.w
-	fe, ok := w.r.store.Snapshot().Frontend(lb.FrontendKey{Proto: flow.UDP, Address: kept.Frontend})
-	if !ok || kept.Client.IsValid() || kept.Peer.Addr().IsLinkLocalUnicast() {
+	r := u.w.r
+	fe, ok := r.store.Snapshot().Frontend(lb.FrontendKey{Proto: flow.UDP, Address: kept.Frontend})
+	if !ok || kept.Client.IsValid() {
 		return false
 	}
 	c := udpClient{peer: kept.Peer, client: kept.Peer, local: kept.Frontend, asked: kept.Frontend}
-	b, ok := mayStay(fe, kept.Backend)
-	if !ok || u.sessions[c.key()] != nil || !permitted(fe, c.client.Addr()) {
+	if !u.mayGoOn(fe, &c, kept.Backend) {
 		return false
 	}
-	if _, ok := w.r.saved.take(c.key(), w.loop.Now(), math.MaxInt64); !ok {
+	if _, ok := r.saved.take(c.key(), u.w.loop.Now(), math.MaxInt64); !ok {
 		return false
 	}
-	w.udp.prepare()
-	lim := w.r.udpLimits.of(fe.Service.Name)
-	lim.admit(w.loop.Now(), c.client.Addr(), lb.Limits{}) // it has been admitted
-	if !w.udp.room(fe.Service, lim) {
-		lim.leave(c.client.Addr())
+	var beside *handoff.Kept
+	leg := udpLeg{kept.Peer, kept.Frontend}
+	k, ok := r.kept[leg]
+	if ok && k.Backend == kept.Backend && k.Source == kept.Source && k.Service == fe.Service.Name {
+		beside = &k
+		e := savedOf(&k, flow.Counters{})
+		e.raise(kept, k.Carrier.Counters())
+		kept = &e
+	}
+	if u.goOn(fe, &c, kept, beside, fd) == nil {
 		return false
 	}
-	s := u.newSession(fe, c, datagram.NewName(c.peer))
-	s.carrying.proven, s.carrying.before = kept.Carried, kept.counters()
-	s.record(kept.spec(fe, &c), lim)
-	s.rec.Attach(flow.PathUserspace, s)
-	choice := pick.Choice{Backend: b, Picked: flow.ByAffinity}
-	if !w.r.picker.Commit(s.rec, fe, choice, w.loop.Now()) || w.loop.AddReader(fd, s) != nil {
-		s.fails(lim, unix.ENOMEM, 0)
-		return false
+	if beside != nil {
+		delete(r.kept, leg)
 	}
-	s.adopt(fe)
-	s.fd, s.backend, s.source = fd, b, kept.Source
-	s.begin(lim)
-	w.r.udpChanges.Add(1)
 	return true
 }

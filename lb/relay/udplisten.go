@@ -120,6 +120,7 @@ func (r *Relay) openUDPLocked(all []*udpListener, host func() (*capture.Host, er
 	if r.inherit.holding {
 		return r.closeFailedLocked(failed)
 	}
+	r.restoreKeptLocked(func(l *udpListener) bool { return failed[l] == nil })
 	// Only now does any of them take datagrams: a client must not get a session at
 	// the first socket, and another one when the second is there.
 	for i, w := range r.workers {

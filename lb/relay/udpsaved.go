@@ -146,6 +146,23 @@ func (s *savedSessions) take(k udpKey, now time.Time, life time.Duration) (saved
 	return e, true
 }
 
+// add keeps a session that this process cannot go on with as it is. What the file
+// says of it stands, where that is more.
+func (s *savedSessions) add(e savedSession) {
+	if e.Seen.IsZero() {
+		e.Seen = time.Now()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if file, ok := s.m[e.key()]; ok && file.ID == e.ID {
+		e.raise(&file, flow.Counters{})
+	}
+	if s.m == nil {
+		s.m = make(map[udpKey]savedSession)
+	}
+	s.m[e.key()] = e
+}
+
 // pending lists those that nobody has come back for, and forgets the old ones.
 func (s *savedSessions) pending(now time.Time) (list []savedSession) {
 	s.mu.Lock()

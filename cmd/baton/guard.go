@@ -63,7 +63,11 @@ func (in *instance) attachGuard(mode capture.Mode) error {
 		in.noGuard = errors.New("capture bind needs none")
 		return nil
 	}
-	b, err := bpf.AttachGuard(bpf.GuardOptions{})
+	load := bpf.AttachGuard
+	if in.before != nil { // whose guard is there yet: see takeOver
+		load = bpf.LoadGuard
+	}
+	b, err := load(bpf.GuardOptions{})
 	if err != nil && mode == capture.SKLookup {
 		return fmt.Errorf("capture sklookup: %w", err)
 	}

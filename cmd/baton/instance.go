@@ -42,9 +42,15 @@ type instance struct {
 	noGuard   error
 	relay     *relay.Relay
 	health    *health.Checker
+	nodePorts *health.NodePorts
 	admin     *admin.Server
+	http      string // where admin serves on TCP
 	source    *file.Source
 	lifecycle admin.Lifecycle
+
+	before  *predecessor // from whom an upgrade takes over; nil = nobody
+	handing handing
+	aside   string // where the socket is after another process has taken over; "" = nowhere
 
 	stop    context.CancelFunc // of the goroutines below
 	running sync.WaitGroup
@@ -61,9 +67,12 @@ func startInstance(ctx context.Context, o runOptions, log *slog.Logger) (_ *inst
 	if o.socket == "" {
 		o.socket = config.Admin.Socket
 	}
-	in := &instance{o: o, log: log}
+	in := &instance{o: o, log: log, handing: handing{done: make(chan struct{})}}
 	defer func() {
 		if err != nil {
+			if in.before != nil {
+				in.before.fail(err)
+			}
 			err = errors.Join(err, in.close())
 		}
 	}()
@@ -80,6 +89,15 @@ func startInstance(ctx context.Context, o runOptions, log *slog.Logger) (_ *inst
 func (in *instance) acquire() (err error) {
 	if err := os.MkdirAll(in.o.stateDir, 0o755); err != nil {
 		return fmt.Errorf("make the state directory: %w; name another with --state-dir", err)
+	}
+	if in.o.upgrade {
+		if in.before, err = callPredecessor(in.holder()); err != nil {
+			return err
+		}
+	}
+	if in.before != nil { // the lock comes last
+		in.onClose(in.before.Close)
+		return nil
 	}
 	in.lock, err = admin.AcquireLock(in.holder())
 	if err != nil {
@@ -129,6 +147,9 @@ func (in *instance) build(config *file.Config) (err error) {
 			Addresses: config.Source.Addresses, FirstPort: config.Source.Ports.Lo, LastPort: config.Source.Ports.Hi,
 		},
 	}
+	if in.before != nil {
+		options.Inherit = in.before.inheritance()
+	}
 	var drops func() map[flow.Drop]uint64
 	if in.guard != nil {
 		options.Guard, drops = in.guard, in.guard.drops
@@ -143,12 +164,17 @@ func (in *instance) build(config *file.Config) (err error) {
 	})
 	in.onClose(in.health.Close)
 	in.store.Register(store.Backends, "health", in.health)
-	nodePorts := health.NewNodePorts(health.NodePortOptions{Log: in.log})
-	in.onClose(nodePorts.Close)
-	in.store.Register(store.Cleanup, "health check node ports", nodePorts)
+	in.nodePorts = health.NewNodePorts(health.NodePortOptions{Log: in.log, Listen: in.listenNodePort})
+	in.onClose(in.nodePorts.Close)
+	in.store.Register(store.Cleanup, "health check node ports", in.untilHandedOver(in.nodePorts))
 	in.store.Register(store.Cleanup, "affinity", in.picker)
+	in.http = config.Admin.HTTP
+	tcp, err := in.before.listener(otherSocket{otherHTTP, in.http})
+	if err != nil {
+		return err
+	}
 	in.admin, err = admin.New(admin.Options{
-		Socket: in.o.socket, HTTP: config.Admin.HTTP,
+		Socket: in.o.socket, HTTP: in.http, Aside: in.before != nil, TCP: tcp, Upgrade: in.handOver,
 		Registry: in.registry, Store: in.store, Affinity: in.picker, Health: in.health, Metrics: metrics,
 		Drops: drops, Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
 	})
@@ -168,6 +194,11 @@ func (in *instance) serve(ctx context.Context, config *file.Config) (err error) 
 	if err != nil {
 		return err
 	}
+	if in.before != nil {
+		for _, t := range in.before.drained() {
+			_ = in.store.Drain(t) // what is not there any more needs none
+		}
+	}
 	in.running.Go(func() {
 		_ = in.store.Run(running)
 		in.lifecycle.SetStuck()
@@ -183,6 +214,11 @@ func (in *instance) serve(ctx context.Context, config *file.Config) (err error) 
 	}
 	if err := startFailures(config, in.store.Failures()); err != nil {
 		return err
+	}
+	if in.before != nil {
+		if err := in.takeOver(); err != nil {
+			return err
+		}
 	}
 	in.lifecycle.SetReady()
 	return nil

@@ -26,6 +26,7 @@ type runOptions struct {
 	flowsOnExit string
 	exitTimeout time.Duration
 	accessLog   bool
+	upgrade     bool
 }
 
 func newRunCommand() *cobra.Command {
@@ -36,7 +37,9 @@ func newRunCommand() *cobra.Command {
 		Long: `Serve the services of a file. The file is watched; a change, or SIGHUP, applies
 it when it is valid, and running flows are not touched. SIGTERM stops listening,
 waits for the flows to end, and resets those that are left after --exit-timeout;
-a second signal does not wait.`,
+a second signal does not wait. With --upgrade it takes over from the instance that
+runs: no new connection fails, that one's open flows have its --exit-timeout to end
+there, and then it exits. When that does not work it goes on, and this one exits with 1.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := o.logger(cmd.ErrOrStderr())
@@ -57,6 +60,7 @@ a second signal does not wait.`,
 	f.StringVar(&o.logFormat, "log-format", "text", "text | json")
 	f.StringVar(&o.flowsOnExit, "flows-on-exit", "keep", "what a stop does to flows: keep (those in the kernel live on, the others drain) | drain | reset")
 	f.DurationVar(&o.exitTimeout, "exit-timeout", 30*time.Second, "how long a stop waits for flows to end")
+	f.BoolVar(&o.upgrade, "upgrade", false, "take over from the instance that runs in this network namespace, if there is one")
 	f.BoolVar(&o.accessLog, "access-log", false, "log a line for each flow that ends")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	return cmd
@@ -112,6 +116,11 @@ func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 				continue
 			}
 			log.Info("stopping", "signal", s.String(), "flows", in.relay.Flows())
+		case <-in.handing.done:
+			in.log.Info("handed over: the flows that are open here have time to end", "flows", in.relay.Flows(),
+				"timeout", in.o.exitTimeout, "socket", in.aside)
+			in.admin.WaitTCP()
+			return in.drain(signals, flow.ReasonDrainTimeout, in.o.exitTimeout)
 		case <-ctx.Done():
 		}
 		return in.shutdown(signals)
@@ -120,12 +129,16 @@ func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 
 // shutdown stops listening, gives the flows their time, and says who is left.
 func (in *instance) shutdown(signals <-chan os.Signal) error {
-	in.lifecycle.SetDraining()
-	reason := flow.ReasonDrainTimeout
-	timeout := in.o.exitTimeout
+	in.handing.abort()
 	if in.o.flowsOnExit == "reset" {
-		reason, timeout = flow.ReasonShutdown, 0
+		return in.drain(signals, flow.ReasonShutdown, 0)
 	}
+	return in.drain(signals, flow.ReasonDrainTimeout, in.o.exitTimeout)
+}
+
+// drain waits for the flows to end, resets what is left, and stops.
+func (in *instance) drain(signals <-chan os.Signal, reason flow.Reason, timeout time.Duration) error {
+	in.lifecycle.SetDraining()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	go func() { // a second signal does not wait; SIGHUP means nothing any more

@@ -1,11 +1,14 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +19,9 @@ import (
 type boundedListener struct {
 	net.Listener
 	slots chan struct{} // one for each connection that may be open
+	left  atomic.Bool   // another process has the listener
+	ended chan struct{} // closed with Close
+	once  sync.Once
 
 	mu    sync.Mutex // guards what follows
 	spare []*os.File
@@ -29,7 +35,7 @@ const spareCount = 4
 // bound limits l to n connections. spare of them work without a free
 // descriptor.
 func bound(l net.Listener, n, spare int) (*boundedListener, error) {
-	b := &boundedListener{Listener: l, slots: make(chan struct{}, n), want: spare}
+	b := &boundedListener{Listener: l, slots: make(chan struct{}, n), ended: make(chan struct{}), want: spare}
 	b.refill()
 	if len(b.spare) < spare {
 		b.Close()
@@ -49,6 +55,9 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 	}
 	if err != nil {
 		<-b.slots
+		if b.left.Load() { // the server is to finish what it has begun
+			<-b.ended
+		}
 		return nil, err
 	}
 	return &boundedConn{Conn: c, free: b.free}, nil
@@ -88,8 +97,29 @@ func (b *boundedListener) free() {
 	b.refill()
 }
 
+// leave stops to take connections. Accept then waits for Close: http.Server drops
+// what it has just accepted when it is told to shut down.
+func (b *boundedListener) leave() {
+	b.left.Store(true)
+	_ = b.Listener.Close()
+}
+
+// empty waits until no connection is open, but not for long.
+func (b *boundedListener) empty(ctx context.Context) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for len(b.slots) > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
 // Close stops to listen and gives the spare descriptors back.
 func (b *boundedListener) Close() error {
+	b.once.Do(func() { close(b.ended) })
 	b.mu.Lock()
 	b.want = 0
 	for _, f := range b.spare {

@@ -14,7 +14,7 @@ import (
 func TestOperatorGetsThrough(t *testing.T) {
 	in := newInstance(t)
 	for i := range 2 * spareCount { // what was given comes back
-		in.eventually("all descriptors are aside", func() bool { return in.server.listeners[0].l.(*boundedListener).full() })
+		in.eventually("all descriptors are aside", func() bool { return in.server.listeners[0].l.full() })
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)

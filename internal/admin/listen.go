@@ -111,12 +111,16 @@ func (s *unixSocket) setAside() (path string, err error) {
 	return path, nil
 }
 
-// keep takes setAside back.
+// keep takes setAside back, and with it the path, if another process that is no
+// longer there had taken it.
 func (s *unixSocket) keep() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	aside := s.aside
 	s.aside = ""
+	if now, err := os.Lstat(s.path); aside != "" && (err != nil || !os.SameFile(now, s.made)) {
+		return os.Rename(aside, s.path)
+	}
 	return removeIfThere(aside)
 }
 
@@ -156,7 +160,9 @@ func checkUnused(path string) error {
 // Close stops to listen and removes the file, unless somebody has replaced it.
 func (s *unixSocket) Close() (err error) {
 	s.once.Do(func() {
-		err = errors.Join(s.UnixListener.Close(), s.keep())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		err = errors.Join(s.UnixListener.Close(), removeIfThere(s.aside))
 		now, statErr := os.Lstat(s.path)
 		if statErr == nil && os.SameFile(now, s.made) {
 			err = errors.Join(err, os.Remove(s.path))

@@ -132,6 +132,10 @@ func listenAgain(l *net.UnixListener) error {
 // File is a copy of the lock's socket, for the process that is to have the lock.
 func (k *Lock) File() (*os.File, error) { return k.l.File() }
 
+// Reclaim makes this process the one that is seen to hold the lock again, after
+// another one has taken it over and is no longer there.
+func (k *Lock) Reclaim() error { return listenAgain(k.l) }
+
 // answer tells everybody who connects who we are.
 func (k *Lock) answer() {
 	for {

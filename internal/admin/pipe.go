@@ -18,7 +18,7 @@ const (
 	pipeHead    = 4
 	maxMessage  = 16 << 20
 	maxPipeFDs  = 64 // in one message; the kernel takes 253 (SCM_MAX_FD)
-	pipeTimeout = 30 * time.Second
+	pipeTimeout = time.Minute
 )
 
 // errLostFDs is a message whose descriptors this process had no room for.
@@ -29,12 +29,17 @@ var errLostFDs = errors.New("descriptors have been lost on the way: raise the li
 type Pipe struct {
 	conn    *net.UnixConn
 	release func() error
+	timeout time.Duration
 }
 
 // NewPipe makes a Pipe of a connection, which release closes.
 func NewPipe(conn *net.UnixConn, release func() error) *Pipe {
-	return &Pipe{conn: conn, release: release}
+	return &Pipe{conn: conn, release: release, timeout: pipeTimeout}
 }
+
+// SetTimeout bounds how long a message may take to be sent, or to come. It is a
+// minute before.
+func (p *Pipe) SetTimeout(d time.Duration) { p.timeout = d }
 
 // PeerPID is the process at the other end, as the kernel knows it.
 func (p *Pipe) PeerPID() (int, error) { return peerPID(p.conn) }
@@ -54,7 +59,7 @@ func (p *Pipe) Send(v any, fds ...int) error {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	p.conn.SetWriteDeadline(time.Now().Add(pipeTimeout))
+	p.conn.SetWriteDeadline(time.Now().Add(p.timeout))
 	n, _, err := p.conn.WriteMsgUnix(frame, rights, nil)
 	if err == nil && n < len(frame) {
 		_, err = p.conn.Write(frame[n:])
@@ -74,7 +79,7 @@ func (p *Pipe) Receive(v any) (fds []int, err error) {
 			fds, err = nil, fmt.Errorf("receive a message: %w", err)
 		}
 	}()
-	p.conn.SetReadDeadline(time.Now().Add(pipeTimeout))
+	p.conn.SetReadDeadline(time.Now().Add(p.timeout))
 	var head [pipeHead]byte
 	n, fds, err := p.receiveFirst(head[:])
 	if err != nil {

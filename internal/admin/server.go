@@ -94,9 +94,8 @@ type Server struct {
 
 // served is a listener and who serves there.
 type served struct {
-	l   net.Listener
+	l   *boundedListener
 	srv *http.Server
-	tcp bool
 }
 
 // New takes the socket and the TCP address, so that what is wrong with them
@@ -173,7 +172,7 @@ func (s *Server) serve(l net.Listener, conns, spare int, h http.Handler) error {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return s.requests },
-	}, l == s.tcp})
+	}})
 	return nil
 }
 

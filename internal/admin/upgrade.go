@@ -15,8 +15,8 @@ import (
 // over to the next. Both must speak the same.
 const UpgradeProtocol = 1
 
-// leaveTimeout is how long what is being answered holds LeaveTCP up.
-const leaveTimeout = 100 * time.Millisecond
+// leaveTimeout is how long answers on TCP are waited for.
+const leaveTimeout = 500 * time.Millisecond
 
 // upgradeScheme is what an HTTP connection becomes (RFC 9110, section 7.8).
 const upgradeScheme = "baton-upgrade"
@@ -145,14 +145,25 @@ func (s *Server) Keep() error {
 // TCPListener is the listener for metrics and health, nil when there is none.
 func (s *Server) TCPListener() net.Listener { return s.tcp }
 
-// LeaveTCP stops to serve metrics and health on TCP: another process has the
-// listener too.
+// LeaveTCP stops to take connections for metrics and health on TCP: another process
+// has the listener too.
 func (s *Server) LeaveTCP() {
+	for _, l := range s.listeners {
+		if s.tcp != nil && l.l.Listener == s.tcp {
+			l.l.leave()
+			l.srv.SetKeepAlivesEnabled(false)
+		}
+	}
+}
+
+// WaitTCP waits, for a moment, until those have their answers who came before
+// LeaveTCP. They ask whether somebody serves here, and somebody does.
+func (s *Server) WaitTCP() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	for _, l := range s.listeners {
-		if l.tcp {
-			_ = l.srv.Shutdown(ctx) // what is being answered ends with Run
+		if l.l.left.Load() {
+			l.l.empty(ctx)
 		}
 	}
 }

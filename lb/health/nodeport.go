@@ -68,7 +68,7 @@ func NewNodePorts(o NodePortOptions) *NodePorts {
 		o.Addresses = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 	}
 	if o.Listen == nil {
-		o.Listen = listenPort
+		o.Listen = ListenPort
 	}
 	n := &NodePorts{log: o.Log, listen: o.Listen, ports: make(map[uint16]*nodePort)}
 	for _, a := range o.Addresses {
@@ -141,7 +141,8 @@ func takingNew(s *store.Service) (count int) {
 	return count
 }
 
-func listenPort(network, address string) (net.Listener, error) {
+// ListenPort is how NodePorts makes its listeners.
+func ListenPort(network, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(false)
 	return config.Listen(context.Background(), network, address)

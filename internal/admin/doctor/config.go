@@ -55,6 +55,7 @@ func (c *Config) examine(h *host, r *Report) {
 		}
 	}
 	r.Problems = append(r.Problems, e.noGuard()...)
+	r.Problems = append(r.Problems, e.offload(r.Paths)...)
 	r.Problems = append(r.Problems, e.sources()...)
 	r.Problems = append(r.Problems, e.http()...)
 	r.Warnings = append(r.Warnings, e.exposed()...)

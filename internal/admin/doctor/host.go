@@ -21,7 +21,8 @@ type host struct {
 	caps    uint64 // effective
 	capsErr error
 
-	guard func() error // tries one, once
+	guard   func() error // tries one, once
+	handoff func() trial // likewise
 
 	holder    admin.Holder // who holds the instance lock
 	held      bool
@@ -36,6 +37,7 @@ func newHost(o Options) *host {
 		}
 		return elsewhere(o.Guard)
 	})
+	h.handoff = tryHandoff(o.Handoff)
 	h.caps, h.capsErr = effectiveCaps()
 	h.holder, h.held, h.holderErr = admin.FindHolder()
 	return h

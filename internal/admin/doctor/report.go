@@ -36,6 +36,7 @@ type Path struct {
 type Report struct {
 	Probes    []Finding  `json:"probes"`
 	Paths     []Path     `json:"paths"`
+	Devices   []Device   `json:"devices,omitempty"`
 	Frontends []Frontend `json:"frontends,omitempty"` // of the configuration
 	Warnings  []string   `json:"warnings,omitempty"`
 	Problems  []string   `json:"problems,omitempty"` // what the configuration asks for and cannot work
@@ -56,6 +57,8 @@ type Options struct {
 	Probes []Probe      // to ask besides our own
 	Guard  func() error // attaches a guard in the calling thread's namespace and takes it away again; nil = there is none
 
+	Handoff *Handoff // nil = there is none
+
 	// Serving is set when the examining process serves the configuration
 	// itself: its own sockets do not stand in its way.
 	Serving bool
@@ -64,7 +67,7 @@ type Options struct {
 // Examine probes the host, in the network namespace of the calling thread.
 func Examine(ctx context.Context, o Options) Report {
 	h := newHost(o)
-	r := Report{Paths: paths()}
+	var r Report
 	for _, p := range probes {
 		if ctx.Err() != nil {
 			break
@@ -81,6 +84,8 @@ func Examine(ctx context.Context, o Options) Report {
 		f.Probe = p.Name
 		r.Probes = append(r.Probes, f)
 	}
+	devices, fit, err := h.devices()
+	r.Devices, r.Paths = devices, paths(h.bpfPath(fit, err))
 	if o.Config != nil {
 		o.Config.examine(h, &r)
 	}
@@ -89,11 +94,11 @@ func Examine(ctx context.Context, o Options) Report {
 }
 
 // paths is what carries flows in this version.
-func paths() []Path {
-	const later = "this version keeps flows in userspace"
+func paths(bpf Path) []Path {
+	const later = "this version does not have it"
 	return []Path{
 		{Path: flow.PathUserspace, Answer: Present, Detail: "needs nothing of this host"},
-		{Path: flow.PathBPF, Answer: Absent, Detail: later},
+		bpf,
 		{Path: flow.PathFlowtable, Answer: Absent, Detail: later},
 		{Path: flow.PathKernel, Answer: Absent, Detail: later},
 	}
@@ -109,6 +114,8 @@ var probes = []struct {
 	{"CAP_NET_ADMIN", probeNetAdmin},
 	{"CAP_NET_BIND_SERVICE", probeNetBind},
 	{"CAP_NET_RAW", probeNetRaw},
+	{"CAP_BPF", probeBPF},
+	{"CAP_SYS_ADMIN", probeSysAdmin},
 	{"CAP_SYS_RESOURCE", probeSysResource},
 	{"network namespace", probeNamespace},
 	{"instance", probeInstance},
@@ -121,6 +128,7 @@ var probes = []struct {
 	{"nonlocal bind", probeNonlocalBind},
 	{"anyip", probeAnyIP},
 	{"guard", probeGuard},
+	{"handoff", probeHandoff},
 	{"splice", probeSplice},
 	{"TCP_USER_TIMEOUT", probeUserTimeout},
 	{"keepalive", probeKeepalive},

@@ -50,7 +50,20 @@ func (h *host) capability(c int, name, uses, todo string) Finding {
 }
 
 func probeNetAdmin(h *host) Finding {
-	return h.capability(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "routes for VIPs that are not configured (anyip), the guard", "")
+	return h.capability(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "routes for VIPs that are not configured (anyip), the guard, handoffs", "")
+}
+
+// probeBPF knows that before Linux 5.8 CAP_SYS_ADMIN stands for it, and still does.
+func probeBPF(h *host) Finding {
+	if h.capsErr == nil && !h.has(unix.CAP_BPF) && h.has(unix.CAP_SYS_ADMIN) {
+		return present("CAP_SYS_ADMIN stands for it: the guard, handoffs")
+	}
+	return h.capability(unix.CAP_BPF, "CAP_BPF", "the guard, handoffs", "")
+}
+
+func probeSysAdmin(h *host) Finding {
+	return h.capability(unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "a bpffs of our own, in which offloaded flows outlive the process",
+		"mount a bpffs at \"bpf\" in the state directory beforehand; or nothing: offloaded flows end with the process")
 }
 
 func probeNetBind(h *host) Finding {

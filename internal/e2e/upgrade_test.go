@@ -1,0 +1,469 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/baton-lb/baton/internal/testnet"
+)
+
+// successor prepares another process that is to take over from b, with a file of its
+// own: b is not to see what is in it.
+func (b *baton) successor(host *testnet.Host, services string, flags ...string) *baton {
+	b.t.Helper()
+	next := &baton{t: b.t, log: new(logBuffer), dir: b.dir, http: unixClient(b.socket())}
+	file := filepath.Join(b.t.TempDir(), "baton.yaml")
+	text := fmt.Sprintf("admin: {socket: %s, http: \"\"}\n%s", b.socket(), services)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	args := append([]string{"run", "--config", file, "--state-dir", b.dir, "--upgrade"}, flags...)
+	next.cmd = host.Command(context.Background(), batonPath, args...)
+	next.cmd.Stderr, next.cmd.Stdout = next.log, next.log
+	return next
+}
+
+// unixClient asks the API at a socket.
+func unixClient(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}}
+}
+
+// upgrade has another process take over from b, and waits until it serves.
+func (b *baton) upgrade(w world, services string, flags ...string) *baton {
+	b.t.Helper()
+	next := b.successor(w.Balancer, services, flags...)
+	next.run()
+	next.waitServing()
+	return next
+}
+
+// upgraded is the API of the process that an upgrade has replaced.
+func (b *baton) upgraded() *baton {
+	old := *b
+	old.http = unixClient(fmt.Sprintf("%s.%d", b.socket(), b.cmd.Process.Pid))
+	return &old
+}
+
+// load connects without pause, and counts.
+type load struct {
+	stop    chan struct{}
+	running sync.WaitGroup
+	n       atomic.Int64
+	mu      sync.Mutex
+	failed  []error
+}
+
+func (w world) load(workers int) *load {
+	l := &load{stop: make(chan struct{})}
+	for range workers {
+		l.running.Go(func() {
+			for {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				_, err := w.Client.AskName(w.vip)
+				l.n.Add(1)
+				if err != nil {
+					l.mu.Lock()
+					l.failed = append(l.failed, err)
+					l.mu.Unlock()
+				}
+			}
+		})
+	}
+	return l
+}
+
+// more waits until so many more have been made.
+func (l *load) more(t *testing.T, n int64) {
+	t.Helper()
+	from := l.n.Load()
+	eventually(t, "clients are served", func() error {
+		if got := l.n.Load() - from; got < n {
+			return fmt.Errorf("%d of %d connections", got, n)
+		}
+		return nil
+	})
+}
+
+// end wants none to have failed.
+func (l *load) end(t *testing.T) {
+	t.Helper()
+	close(l.stop)
+	l.running.Wait()
+	if len(l.failed) > 0 {
+		t.Errorf("%d of %d connections failed, the first: %v", len(l.failed), l.n.Load(), l.failed[0])
+	}
+}
+
+// R3: under a load of connections none fails, whatever answers at the VIP.
+func TestUpgradeUnderLoad(t *testing.T) {
+	for _, mode := range []string{"auto", "sklookup", "anyip", "bind"} {
+		t.Run(mode, func(t *testing.T) {
+			bothFamilies(t, 2, func(t *testing.T, w world) {
+				w.serveNamed()
+				if mode == "bind" {
+					w.vip = netip.AddrPortFrom(w.addr(w.Balancer), 80)
+				}
+				services := "capture: " + mode + "\n" + w.service(nil)
+				b := start(t, w.Balancer, services)
+				kept, _ := w.named(t)
+				l := w.load(4)
+				for range 3 {
+					l.more(t, 100)
+					next := b.upgrade(w, services)
+					l.more(t, 100)
+					kept.works(t)
+					kept.ends(t) // its process ends with it
+					b.exits(10 * time.Second)
+					b = next
+					kept, _ = w.named(t)
+				}
+				l.end(t)
+				kept.works(t)
+				kept.ends(t)
+				if err := b.stop(syscall.SIGTERM); err != nil {
+					t.Errorf("stop: %v", err)
+				}
+				b.gone(w)
+			})
+		})
+	}
+}
+
+// The flows of the old process can be seen and ended there, and have --exit-timeout.
+func TestUpgradeDrains(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := start(t, w.Balancer, w.service(nil), "--exit-timeout", "2s")
+		c, _ := w.named(t)
+		next := b.upgrade(w, w.service(nil))
+		c.works(t)
+		old := b.upgraded()
+		if n := len(old.flows()); n != 1 {
+			t.Errorf("the old process has %d flows", n)
+		}
+		if n := len(next.flows()); n != 0 {
+			t.Errorf("the new process has %d flows", n)
+		}
+		if page, err := old.text("/readyz"); err == nil {
+			t.Errorf("the old process says that it is ready: %s", page)
+		}
+		if page, err := next.text("/readyz"); err != nil {
+			t.Errorf("the new process is not ready: %s, %v", page, err)
+		}
+		c.wasReset(t)
+		b.exits(10 * time.Second)
+		b.waitLog("msg=left")
+		w.who(t)
+		if left, _ := filepath.Glob(b.socket() + ".*"); len(left) > 0 {
+			t.Errorf("sockets are left: %v", left)
+		}
+	})
+}
+
+// What is no longer served keeps its route until the last connection has ended.
+func TestUpgradeToAnotherFile(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := start(t, w.Balancer, w.service(nil))
+		c, _ := w.named(t)
+		moved := w
+		moved.vip = netip.AddrPortFrom(w.vip.Addr().Next(), w.vip.Port())
+		b.upgrade(w, moved.service(nil))
+		moved.who(t)
+		if _, err := w.Client.AskName(w.vip); err == nil {
+			t.Error("the VIP that is no longer served answers")
+		}
+		c.works(t)
+		if routes := vipRoutes(t, w.Balancer); len(routes) != 2 {
+			t.Errorf("routes: %v", routes)
+		}
+		c.ends(t)
+		b.exits(10 * time.Second)
+		eventually(t, "the route goes with the last connection", func() error {
+			if routes := vipRoutes(t, w.Balancer); len(routes) != 1 {
+				return fmt.Errorf("routes: %v", routes)
+			}
+			return nil
+		})
+	})
+}
+
+// An upgrade that fails says why, and leaves everything as it was.
+func TestUpgradeFails(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		good := w.service(nil)
+		b := start(t, w.Balancer, good)
+		kept, _ := w.named(t)
+		l := w.load(2)
+		taken := netip.AddrPortFrom(w.addr(w.Balancer), 999)
+		w.Balancer.Serve(999, testnet.Echo)
+		for _, tc := range []struct {
+			name, services string
+			flags          []string
+			says           string
+		}{
+			{"a port is taken", strings.Replace(good, w.vip.String(), taken.String(), 1), nil, "in use"},
+			{"a file with a fault", strings.Replace(good, "backends", "backens", 1), nil, "backens"},
+			{"another state directory", good, []string{"--state-dir", t.TempDir()}, "name the same --state-dir"},
+		} {
+			next := b.successor(w.Balancer, tc.services, tc.flags...)
+			next.run()
+			if err := next.cmd.Wait(); err == nil || !strings.Contains(next.log.String(), tc.says) {
+				t.Errorf("%s: %v\n%s", tc.name, err, next.log)
+			}
+			if strings.Contains(next.log.String(), "msg=serving") {
+				t.Errorf("%s: it has served\n%s", tc.name, next.log)
+			}
+		}
+		l.more(t, 50)
+		kept.works(t)
+		b.cliWorks(w)
+		next := b.upgrade(w, good) // and then it works
+		l.more(t, 50)
+		l.end(t)
+		next.cliWorks(w)
+		kept.ends(t)
+		b.exits(10 * time.Second)
+	})
+}
+
+// cliWorks checks that the instance is found: by its socket, and by its lock.
+func (b *baton) cliWorks(w world) {
+	b.t.Helper()
+	if page, err := b.text("/readyz"); err != nil {
+		b.t.Errorf("the API: %s, %v", page, err)
+	}
+	out, err := w.Balancer.Command(b.t.Context(), batonPath, "run", "--config", b.config(), "--state-dir", b.dir).CombinedOutput()
+	if want := fmt.Sprintf("pid %d ", b.cmd.Process.Pid); err == nil || !strings.Contains(string(out), want) {
+		b.t.Errorf("a second instance says %q, %v; want %q in it", out, err, want)
+	}
+}
+
+// Killed in the middle of taking over: the old process goes on.
+func TestUpgradeKilled(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		good := w.service(nil)
+		b := start(t, w.Balancer, good)
+		kept, _ := w.named(t)
+		for delay := range 8 {
+			next := b.successor(w.Balancer, good)
+			next.run()
+			time.Sleep(time.Duration(20*delay) * time.Millisecond) // anywhere in its start
+			_ = next.stop(syscall.SIGKILL)
+			if strings.Contains(b.log.String(), "handed over") { // that was too late
+				kept.works(t)
+				return
+			}
+			kept.works(t)
+			w.who(t)
+		}
+		eventually(t, "the instance is found", func() error {
+			if _, err := b.text("/readyz"); err != nil {
+				return err
+			}
+			return nil
+		})
+		b.cliWorks(w)
+	})
+}
+
+// With nobody to take over from, it starts.
+func TestUpgradeFromNothing(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := start(t, w.Balancer, w.service(nil), "--upgrade")
+		w.who(t)
+		if err := b.stop(syscall.SIGTERM); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		b.gone(w)
+	})
+}
+
+// C3 and R3: UDP clients that stream over upgrades lose no datagram, stay at their
+// backends, and these see the same ports; what backends send unasked comes too.
+func TestUpgradeOfUDP(t *testing.T) {
+	const clients = 12
+	bothFamilies(t, 3, func(t *testing.T, w world) {
+		var servers []*udpServer
+		for i, h := range w.Backends {
+			servers = append(servers, serveUDP(t, h, w.backend(i), named(h.Name())))
+		}
+		b := start(t, w.Balancer, w.udpService(nil))
+		var conns []net.Conn
+		var names []string
+		for range clients {
+			c := w.udp(t, w.vip)
+			got, err := exchange(c, []byte("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns, names = append(conns, c), append(names, string(got))
+		}
+		ids := make(map[string]string)
+		for _, v := range b.wantFlows(clients) {
+			ids[v.Client.String()] = v.ID.String()
+		}
+		stop := make(chan struct{})
+		var running sync.WaitGroup
+		var asked, lost, moved atomic.Int64
+		for i, c := range conns {
+			running.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					asked.Add(1)
+					got, err := try(c)
+					if err != nil {
+						lost.Add(1)
+					} else if string(got) != names[i] {
+						moved.Add(1)
+					}
+				}
+			})
+		}
+		for range 3 {
+			from := asked.Load()
+			eventually(t, "clients are served", func() error {
+				if n := asked.Load() - from; n < 200 {
+					return fmt.Errorf("%d datagrams", n)
+				}
+				return nil
+			})
+			next := b.upgrade(w, w.udpService(nil))
+			b.exits(10 * time.Second)
+			b = next
+		}
+		close(stop)
+		running.Wait()
+		if lost.Load() > 0 || moved.Load() > 0 {
+			t.Errorf("of %d datagrams %d were not answered, %d by another backend", asked.Load(), lost.Load(), moved.Load())
+		}
+		ports := 0
+		for _, s := range servers {
+			ports += s.senders()
+		}
+		if ports != clients {
+			t.Errorf("the backends saw %d source addresses from %d clients", ports, clients)
+		}
+		for _, v := range b.wantFlows(clients) {
+			if ids[v.Client.String()] != v.ID.String() {
+				t.Errorf("%s was flow %s, is flow %s", v.Client, ids[v.Client.String()], v.ID)
+			}
+		}
+	})
+}
+
+// What `baton drain` has drained stays so, and metrics and health stay where they
+// are.
+func TestUpgradeKeepsDrains(t *testing.T) {
+	bothFamilies(t, 2, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := start(t, w.Balancer, w.service(nil))
+		out, err := w.Balancer.Command(t.Context(), batonPath, "drain", "web/"+w.backend(0).String(), "--socket", b.socket()).CombinedOutput()
+		if err != nil {
+			t.Fatalf("drain: %v: %s", err, out)
+		}
+		next := b.upgrade(w, w.service(nil))
+		b.exits(10 * time.Second)
+		for range 10 {
+			if name := w.who(t); name != w.Backends[1].Name() {
+				t.Errorf("%s is drained and gets a connection", name)
+			}
+		}
+		for _, row := range next.backends() {
+			if row.Backend == w.backend(0).String() && row.State != "drain" {
+				t.Errorf("%+v", row)
+			}
+		}
+	})
+}
+
+// Metrics and health on TCP are answered all the time.
+func TestUpgradeHTTPStays(t *testing.T) {
+	w := world{Star: testnet.NewStar(t, 1), vip: netip.MustParseAddrPort("10.96.0.10:80")}
+	w.serveNamed()
+	at := netip.AddrPortFrom(w.Balancer.IP4, 10249)
+	flag := func(b *baton) *baton {
+		b.replace(`http: ""`, fmt.Sprintf("http: %q", at))
+		b.run()
+		b.waitServing()
+		return b
+	}
+	b := flag(prepare(t, w.Balancer, t.TempDir(), w.service(nil)))
+	ask := func() error {
+		c, err := w.Client.Dial("tcp", at)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		fmt.Fprintf(c, "GET /readyz HTTP/1.0\r\n\r\n")
+		if text, err := io.ReadAll(c); err != nil || !strings.Contains(string(text), "200 OK") {
+			return fmt.Errorf("%q, %v", text, err)
+		}
+		return nil
+	}
+	stop := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if err := ask(); err != nil {
+				done <- fmt.Errorf("question %d: %w", n, err)
+				return
+			}
+		}
+	}()
+	for range 2 {
+		next := flag(prepare(t, w.Balancer, b.dir, w.service(nil), "--upgrade"))
+		b.exits(10 * time.Second)
+		b = next
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Errorf("health on TCP: %v", err)
+	}
+}
+
+// replace changes the file.
+func (b *baton) replace(what, with string) {
+	b.t.Helper()
+	text, err := os.ReadFile(b.config())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(b.config(), []byte(strings.Replace(string(text), what, with, 1)), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}

@@ -67,6 +67,7 @@ func (w *world) close() {
 	}
 	w.stop()
 	w.running.Wait()
+	w.endReleased()
 	if n := w.registry.Len(); n != 0 {
 		w.t.Errorf("%d records are left", n)
 	}
@@ -86,6 +87,15 @@ func (w *world) close() {
 			if l := table.of(s.Name); !l.idle() || len(l.perClient) != 0 || l.sessions.Load() != 0 {
 				w.t.Errorf("%s: the limits count %d flows, %d clients, %d sessions", s.Name, l.open, len(l.perClient), l.sessions.Load())
 			}
+		}
+	}
+}
+
+// endReleased ends the UDP sessions that the relay has left to their carriers.
+func (w *world) endReleased() {
+	for _, rec := range w.registry.Records() {
+		if rec.Key().Proto() == flow.UDP && rec.View().State == flow.Offloaded {
+			rec.End(flow.ByBaton, flow.ReasonShutdown)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -19,10 +20,11 @@ func newDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this kernel and this user can do",
-		Long: `Probe what this host allows: the kernel, capabilities, limits. Each answer is
-present, absent (with what to do), or inconclusive (with why). With --config also
-how each frontend would be captured, and what stands in the way; then the exit
-code is 1 when something that the file asks for cannot work. Nothing is changed.`,
+		Long: `Probe what this host allows: the kernel, capabilities, limits, and on which
+devices flows could be carried in the kernel. Each answer is present, absent (with
+what to do), or inconclusive (with why). With --config also how each frontend would
+be captured, and what stands in the way; then the exit code is 1 when something
+that the file asks for cannot work. Nothing is changed.`,
 		Args: noArgs,
 	}
 	registerConfig(cmd, &path)
@@ -30,7 +32,9 @@ code is 1 when something that the file asks for cannot work. Nothing is changed.
 	_ = cmd.MarkFlagDirname("state-dir")
 	format := registerOutput(cmd, asTable, asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o := doctor.Options{StateDir: stateDir, Probes: kernelProbes(), Guard: tryGuard}
+		o := doctor.Options{
+			StateDir: stateDir, Probes: append(kernelProbes(), handoffProbes(stateDir)...), Guard: tryGuard, Handoff: handoffForDoctor(),
+		}
 		if path != "" {
 			config, err := file.Load(path)
 			if err != nil {
@@ -66,7 +70,8 @@ func forDoctor(c *file.Config) doctor.Config {
 // limits, and what it serves now.
 func (in *instance) doctor(ctx context.Context) any {
 	return doctor.Examine(ctx, doctor.Options{
-		StateDir: in.o.stateDir, Serving: true, Probes: kernelProbes(), Guard: tryGuard,
+		StateDir: in.o.stateDir, Serving: true, Probes: append(kernelProbes(), handoffProbes(in.o.stateDir)...), Guard: tryGuard,
+		Handoff: handoffForDoctor(),
 	})
 }
 
@@ -81,6 +86,10 @@ func tellReport(w io.Writer, r doctor.Report) error {
 	fmt.Fprintln(out)
 	for _, p := range r.Paths {
 		tellFinding(out, "path "+string(p.Path), p.Answer, p.Detail, p.Todo)
+	}
+	if len(r.Devices) > 0 {
+		fmt.Fprintln(out)
+		tellDevices(out, r.Devices)
 	}
 	if len(r.Frontends) > 0 {
 		fmt.Fprintln(out)
@@ -116,6 +125,18 @@ func tellFrontends(out io.Writer, all []doctor.Frontend) {
 			why = "see below: " + f.Problems[0]
 		}
 		_ = t.add(f.Service, f.Frontend, f.Capture, why)
+	}
+	_ = endTable(t, out)
+}
+
+// listedDevices is how many devices are listed for people.
+const listedDevices = 20
+
+func tellDevices(out io.Writer, all []doctor.Device) {
+	t := newTable(out, false, []column{{title: "DEVICE", cut: true}, {title: "PROGRAMS"}, {title: "WHY", prose: true}})
+	t.limit = listedDevices
+	for _, d := range all {
+		_ = t.add(d.Device, cmp.Or(d.How, "none"), d.Why)
 	}
 	_ = endTable(t, out)
 }

@@ -22,14 +22,14 @@ type Feature struct {
 
 var (
 	featureSyscall  = Feature{Name: "bpf(2)", Since: "3.18", Uses: "every program", probe: func() error { return features.HaveMapType(ebpf.Hash) }}
-	featureBTF      = Feature{Name: "BTF", Since: "5.4", Uses: "types of the running kernel", Without: "nothing is lost: no program needs it", probe: haveKernelBTF}
+	featureBTF      = Feature{Name: "BTF", Since: "5.4", Uses: "types of the running kernel; no program needs it", probe: haveKernelBTF}
 	featureSockmap  = Feature{Name: "sockmap", Since: "4.14", Uses: "few sockets shared by all frontends (sklookup)", probe: func() error { return features.HaveMapType(ebpf.SockMap) }}
 	featureSKLookup = Feature{Name: "sk_lookup", Since: "5.9", Uses: "the guard of VIPs", probe: func() error { return features.HaveProgramType(ebpf.SkLookup) }}
 )
 
-// Features lists them, in the order in which to ask: first what the guard needs, then what a handoff does.
+// Features lists what the guard uses, in the order in which to ask. HandoffFeatures has the rest.
 func Features() []Feature {
-	return append([]Feature{featureSyscall, featureBTF, featureSockmap, featureSKLookup}, HandoffFeatures()...)
+	return []Feature{featureSyscall, featureBTF, featureSockmap, featureSKLookup}
 }
 
 // guardNeeds is what the guard cannot do without.

@@ -58,12 +58,73 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestThisKernel says what the machine that runs the tests has: all of it.
+// TestThisKernel says what the machine that runs the tests has: all of it, but for what is done without.
 func TestThisKernel(t *testing.T) {
 	testnet.RequireRoot(t)
-	for _, f := range Features() {
-		if err := f.Have(); err != nil {
+	for _, f := range append(Features(), HandoffFeatures()...) {
+		err := f.Have()
+		if f.Without != "" && errors.Is(err, ErrNotSupported) {
+			t.Logf("%v: %s", err, f.Without)
+		} else if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestProbesOfHandoffLeaveNothing, and say when they may not ask.
+func TestProbesOfHandoffLeaveNothing(t *testing.T) {
+	testnet.RequireRoot(t)
+	h := testnet.New(t).Host("a")
+	h.Do(func() {
+		for _, f := range HandoffFeatures() {
+			_ = f.Have()
+		}
+	})
+	if all, err := h.Netlink().LinkList(); err != nil || len(all) != 1 {
+		t.Errorf("devices %v, %v", all, err)
+	}
+	if got := attached(t, h, "lo"); len(got) != 0 {
+		t.Errorf("on lo there is %q", got)
+	}
+	without(t, unix.CAP_NET_ADMIN, func() {
+		if err := featureRepair.Have(); !errors.Is(err, ErrPermission) {
+			t.Errorf("TCP_REPAIR without CAP_NET_ADMIN: %v", err)
+		}
+	})
+	without(t, unix.CAP_SYS_ADMIN, func() {
+		for _, f := range []Feature{featureBPFFS} {
+			if err := f.Have(); !errors.Is(err, ErrPermission) {
+				t.Errorf("%s without CAP_SYS_ADMIN: %v", f.Name, err)
+			}
+		}
+	})
+}
+
+func TestTryFlows(t *testing.T) {
+	testnet.RequireRoot(t)
+	h := testnet.New(t).Host("a")
+	h.Do(func() {
+		if lot, err := TryFlows(); lot != nil || err != nil {
+			t.Errorf("%v, %v", lot, err)
+		}
+	})
+	if all, err := h.Netlink().LinkList(); err != nil || len(all) != 1 {
+		t.Errorf("devices %v, %v", all, err)
+	}
+}
+
+func TestPinsLast(t *testing.T) {
+	h := testnet.New(t).Host("a")
+	stateDir := t.TempDir()
+	for _, want := range []string{"/bpf, which will be mounted", "/bpf, which is mounted"} {
+		if where, err := PinsLast(stateDir); where != stateDir+want || err != nil {
+			t.Errorf("%q, %v, want %q", where, err, want)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(bpffsPath(stateDir), unix.MNT_DETACH) })
+		h.Do(func() {
+			if _, err := MountBPFFS(stateDir); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -34,10 +34,10 @@ var (
 	featureMmap    = Feature{Name: "mmap of arrays", Since: "5.5", Uses: "flows' state, shared with their program", probe: haveMmap} // fc9702273e2e
 	featureAtomics = Feature{Name: "atomics", Since: "5.12", Uses: "flows' state, changed by several CPUs", probe: haveAtomics}      // 5ffa25502b5a
 	featureLoop    = helperFeature("bpf_loop", "5.17", "TCP options of forwarded packets", asm.FnLoop)
-	featureNeigh   = helperFeature("bpf_redirect_neigh", "5.10", "the way out of forwarded packets", asm.FnRedirectNeigh)
-	featureFIB     = helperFeature("bpf_fib_lookup", "4.18", "the way out of forwarded packets", asm.FnFibLookup)
-	featureMTU     = helperFeature("bpf_check_mtu", "5.12", "packets that are too big for their way out", asm.FnCheckMtu)
-	featureClock   = helperFeature("bpf_ktime_get_coarse_ns", "5.11", "when a flow was last seen", asm.FnKtimeGetCoarseNs)
+	featureNeigh   = helperFeature("redirect_neigh", "5.10", "the way out of forwarded packets", asm.FnRedirectNeigh)
+	featureFIB     = helperFeature("fib_lookup", "4.18", "the way out of forwarded packets", asm.FnFibLookup)
+	featureMTU     = helperFeature("check_mtu", "5.12", "packets that are too big for their way out", asm.FnCheckMtu)
+	featureClock   = helperFeature("coarse clock", "5.11", "when a flow was last seen", asm.FnKtimeGetCoarseNs)
 	featureRepair  = Feature{Name: "TCP_REPAIR", Since: "3.5", Uses: "taking a connection out of its socket", probe: haveRepair}
 	featureBarrier = Feature{
 		Name: "membarrier", Since: "4.3", Uses: "waiting until no packet is at an earlier step (not with nohz_full)",
@@ -58,7 +58,8 @@ func helperFeature(name, since, uses string, helper asm.BuiltinFunc) Feature {
 	return Feature{Name: name, Since: since, Uses: uses, probe: func() error { return features.HaveProgramHelper(ebpf.SchedCLS, helper) }}
 }
 
-// HandoffFeatures lists what a handoff uses, in the order in which to ask. It can do without those that say so.
+// HandoffFeatures lists what a handoff uses, beside bpf(2), in the order in which to ask. It can do without those that say
+// so.
 func HandoffFeatures() []Feature {
 	return []Feature{
 		featureRing, featureMmap, featureAtomics, featureLoop, featureNeigh, featureFIB, featureMTU, featureClock,

@@ -1,0 +1,93 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/internal/testnet"
+	"github.com/baton-lb/baton/lb"
+)
+
+func devices(list ...Device) func() ([]Device, error) {
+	return func() ([]Device, error) { return list, nil }
+}
+
+var (
+	lo   = Device{Device: "lo", Why: "flows on loopback stay in userspace"}
+	eth0 = Device{Device: "eth0", How: "tcx"}
+	eth1 = Device{Device: "eth1", How: "clsact"}
+)
+
+func TestBPFPath(t *testing.T) {
+	testnet.RequireRoot(t)
+	works := func() (error, error) { return nil, nil }
+	for _, tc := range []struct {
+		name    string
+		handoff *Handoff
+		want    Answer
+		text    string
+	}{
+		{"one device", &Handoff{works, devices(lo, eth0)}, Present, "at one network device"},
+		{"two devices", &Handoff{works, devices(lo, eth0, eth1)}, Present, "at 2 network devices"},
+		{"no parking lot", &Handoff{func() (error, error) { return errors.New("no TUN"), nil }, devices(eth0)}, Present, "at one"},
+		{"loopback alone", &Handoff{works, devices(lo)}, Absent, "no network device"},
+		{"an old kernel", &Handoff{func() (error, error) { return nil, errors.New("bpf_loop (Linux 5.17)") }, devices(eth0)}, Absent, "bpf_loop (Linux 5.17)"},
+		{"no devices to be seen", &Handoff{works, func() ([]Device, error) { return nil, errors.New("no netlink") }}, Inconclusive, "no netlink"},
+		{"no program", nil, Absent, "not part of this program"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := Examine(t.Context(), Options{Handoff: tc.handoff})
+			i := slices.IndexFunc(r.Paths, func(p Path) bool { return p.Path == flow.PathBPF })
+			if p := r.Paths[i]; p.Answer != tc.want || !strings.Contains(p.Detail, tc.text) || p.Answer == Absent && p.Todo == "" {
+				t.Errorf("%+v", p)
+			}
+			if !r.Fine {
+				t.Errorf("a host cannot be wrong: %q", r.Problems)
+			}
+		})
+	}
+}
+
+func TestHandoffSaysWhatIsSlower(t *testing.T) {
+	testnet.RequireRoot(t)
+	h := newHost(Options{Handoff: &Handoff{Try: func() (error, error) { return errors.New("no TUN"), nil }}})
+	if f := probeHandoff(h); f.Answer != Present || !strings.HasSuffix(f.Detail, ": no TUN") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestConfigAsksForOffload: only what is asked for by name must be there.
+func TestConfigAsksForOffload(t *testing.T) {
+	yes := []Path{{Path: flow.PathBPF, Answer: Present}, {Path: flow.PathFlowtable, Answer: Absent, Detail: "later"}}
+	no := []Path{{Path: flow.PathBPF, Answer: Absent, Detail: "too old"}, {Path: flow.PathFlowtable, Answer: Absent, Detail: "later"}}
+	unknown := []Path{{Path: flow.PathBPF, Answer: Inconclusive, Detail: "no right to ask"}}
+	for _, tc := range []struct {
+		offload lb.Offload
+		paths   []Path
+		want    string
+	}{
+		{lb.Offload{Mode: lb.OffloadAuto, Path: lb.OffloadPathAuto}, no, ""},
+		{lb.Offload{Mode: lb.OffloadNever, Path: lb.OffloadPathBPF}, no, ""},
+		{lb.Offload{Mode: lb.OffloadAlways, Path: lb.OffloadPathAuto}, yes, ""},
+		{lb.Offload{Mode: lb.OffloadAlways, Path: lb.OffloadPathAuto}, unknown, ""},
+		{lb.Offload{Mode: lb.OffloadAlways, Path: lb.OffloadPathAuto}, no, "service web: offload.mode always: path bpf: too old"},
+		{lb.Offload{Mode: lb.OffloadAlways, Path: lb.OffloadPathBPF}, no, "service web: offload.mode always: path bpf: too old"},
+		{lb.Offload{Mode: lb.OffloadAuto, Path: lb.OffloadPathBPF}, no, "service web: offload.path bpf: path bpf: too old"},
+		{lb.Offload{Mode: lb.OffloadAuto, Path: lb.OffloadPathFlowtable}, yes, "service web: offload.path flowtable: path flowtable: later"},
+	} {
+		s := service("web", nil, nil)
+		s.Offload = tc.offload
+		e := examination{Config: &Config{Services: []lb.Service{s}}}
+		var want []string
+		if tc.want != "" {
+			want = []string{tc.want}
+		}
+		if got := e.offload(tc.paths); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", fmt.Sprint(tc.offload), got, want)
+		}
+	}
+}

@@ -134,6 +134,7 @@ type udpWorker struct {
 	sockets   map[*udpListener]*udpSocket
 	groups    map[string]*udpGroup
 	bySize    groupsBySize
+	refuser   datagram.Refuser
 	paused    bool // what comes waits in the sockets: see Handover.PauseUDP
 }
 

@@ -129,8 +129,21 @@ func (s *udpSession) backendFailed(err error) {
 	s.doubt = false
 	s.tried = append(s.tried, s.backend)
 	if !s.move() {
-		s.tried = nil // all have refused: the next failure begins anew
+		s.tried, s.refused = nil, true // the next failure begins anew
 	}
+	if s.refused && why == flow.DialRefused {
+		s.refuse()
+	}
+}
+
+// refuse tells the client that no backend takes its datagrams, as one that it had
+// asked itself would. What that means for clients behind a proxy is not known.
+func (s *udpSession) refuse() {
+	if s.proxied {
+		return
+	}
+	w := s.u.w
+	_ = w.udp.refuser.Refuse(s.client, s.local, w.loop.Now()) // without the right to, silence is all there is
 }
 
 // Ready takes the backend's answers, and what the network says of the backend.
@@ -185,7 +198,7 @@ func (s *udpSession) receive() (failure error) {
 
 // answered notes that the backend is well.
 func (s *udpSession) answered() {
-	s.tried, s.doubt = nil, false
+	s.tried, s.doubt, s.refused = nil, false, false
 	if s.backend.Load != nil {
 		s.backend.Load.Answered()
 	}

@@ -54,6 +54,7 @@ type udpSession struct {
 	tried    []*sched.Backend   // have refused since the last answer
 	failed   flow.DialFailure   // of the last attempt to connect a socket
 	blamed   bool               // an attempt failed by a backend's fault
+	refused  bool               // every backend has, since the last answer
 	doubt    bool               // the network could not reach the backend once, since its last answer
 	header   []byte             // PROXY, before each datagram to the backend
 	together [directions]uint16 // the largest datagrams that the way out takes together

@@ -183,5 +183,6 @@ func (w *worker) run() {
 		f.abort(flow.ByBaton, flow.ReasonShutdown)
 	}
 	w.kit.Close()
+	w.udp.refuser.Close()
 	close(w.ended)
 }

@@ -40,7 +40,14 @@ func TestUDPSessionsOutliveARestart(t *testing.T) {
 	}
 	views := make(map[string]flow.View)
 	for _, rec := range first.sessions(len(clients)) {
-		views[rec.View().Client.String()] = rec.View()
+		testnet.Eventually(t, patience, "the answers are counted", func() error { // a client may have its answer before
+			v := rec.View()
+			views[v.Client.String()] = v
+			if v.PacketsToClient != v.PacketsToBackend {
+				return fmt.Errorf("%d of %d", v.PacketsToClient, v.PacketsToBackend)
+			}
+			return nil
+		})
 	}
 	first.close()
 	for _, loops := range []int{1, 3} {

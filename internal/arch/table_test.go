@@ -40,6 +40,7 @@ var table = []row{
 
 	{path: "offload", may: []string{"lb", "lb/handoff", "conntrack", "offload/bpf", "internal/flow"}},
 	{path: "offload/bpf", may: []string{"lb", "conntrack", "internal/flow"}},
+	{path: "offload/transparent", may: []string{"offload/bpf", "lb", "internal/flow"}},
 	{path: "offload/nat", may: []string{"lb", "conntrack", "internal/flow"}},
 
 	{path: "sctp", may: []string{"sctp/wire", "lb", "lb/store", "lb/pick", "affinity", "internal/flow"}},

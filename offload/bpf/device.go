@@ -14,8 +14,12 @@ import (
 // devicePrograms are what sits on each device.
 type devicePrograms struct {
 	Ingress *ebpf.Program
-	Egress  *ebpf.Program
+	Egress  *ebpf.Program // nil = none
 	XDP     *ebpf.Program // nil = none; only where the driver itself has XDP
+
+	set   string                                                     // tells these programs from others of ours
+	unfit func(netlink.Link, func(int) (netlink.Link, error)) string // why a device is to have none; nil = unfit
+	look  func([]netlink.Link) error                                 // is shown all devices in each round; nil = nobody is
 }
 
 // devices keeps programs on the devices of one network namespace: by tcx links, or before Linux 6.6 by filters of the
@@ -85,7 +89,7 @@ func (d *devices) attach(index int) error {
 		if err != nil {
 			return fmt.Errorf("find device %d: %w", index, err)
 		}
-		if why := unfit(l, d.nl.LinkByIndex); why != "" {
+		if why := d.unfitness(l, d.nl.LinkByIndex); why != "" {
 			return fmt.Errorf("attach to %s: %s", l.Attrs().Name, why)
 		}
 		return d.attachLocked(l)
@@ -99,6 +103,14 @@ func (d *devices) attachTo(l netlink.Link) error {
 	return d.ns.do(func() error { return d.attachLocked(l) })
 }
 
+// unfitness says why a device is to have no programs, or "".
+func (d *devices) unfitness(l netlink.Link, byIndex func(int) (netlink.Link, error)) string {
+	if d.programs.unfit != nil {
+		return d.programs.unfit(l, byIndex)
+	}
+	return unfit(l, byIndex)
+}
+
 // attachLocked is idempotent: what is missing at a device is put there.
 func (d *devices) attachLocked(l netlink.Link) error {
 	index := l.Attrs().Index
@@ -110,7 +122,7 @@ func (d *devices) attachLocked(l netlink.Link) error {
 	dev.status.Index, dev.status.Name = index, l.Attrs().Name
 	err := d.verify(dev, l)
 	for _, h := range []hook{hookIngress, hookEgress} {
-		if err == nil && dev.at[h] == nil {
+		if err == nil && dev.at[h] == nil && d.program(h) != nil {
 			dev.at[h], err = d.attachTC(l, h)
 		}
 	}

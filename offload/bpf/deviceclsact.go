@@ -13,7 +13,7 @@ import (
 
 // What tells our filters from those of others: name and handle. Their priority is the first that is free.
 const (
-	filterName   = "baton-" // and the hook
+	filterName   = "baton-" // and the set, and the hook
 	filterHandle = 0xba70
 )
 
@@ -35,14 +35,14 @@ func (d *devices) attachFilter(at netlink.Link, h hook) (*filterAttachment, erro
 	if err != nil {
 		return nil, fmt.Errorf("list filters at %s: %w", h, err)
 	}
-	f := ourFilter(all, h)
+	f := ourFilter(all, d.programs.set, h)
 	if f == nil {
 		f = &netlink.BpfFilter{
 			FilterAttrs: netlink.FilterAttrs{
 				LinkIndex: a.index, Parent: h.parent(), Handle: filterHandle,
 				Priority: freePriority(all), Protocol: unix.ETH_P_ALL,
 			},
-			Name: filterName + h.String(),
+			Name: filterName + d.programs.set + h.String(),
 		}
 	}
 	f.DirectAction, f.Fd = true, d.program(h).FD()
@@ -53,10 +53,10 @@ func (d *devices) attachFilter(at netlink.Link, h hook) (*filterAttachment, erro
 }
 
 // ourFilter finds it among those of a hook; nil = it is not there.
-func ourFilter(all []netlink.Filter, h hook) *netlink.BpfFilter {
+func ourFilter(all []netlink.Filter, set string, h hook) *netlink.BpfFilter {
 	for _, f := range all {
 		b, ok := f.(*netlink.BpfFilter)
-		if ok && b.Name == filterName+h.String() && b.Handle == filterHandle {
+		if ok && b.Name == filterName+set+h.String() && b.Handle == filterHandle {
 			return b
 		}
 	}
@@ -134,7 +134,7 @@ func (a *filterAttachment) there(at netlink.Link) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("list filters at %s: %w", a.hook, err)
 	}
-	return ourFilter(all, a.hook) != nil, nil
+	return ourFilter(all, a.d.programs.set, a.hook) != nil, nil
 }
 
 // release leaves the filter to the next process, unless nothing is to outlive this one.
@@ -147,7 +147,7 @@ func (a *filterAttachment) release() error {
 
 // detach removes the filter. That of a device which is gone went with it.
 func (a *filterAttachment) detach() error {
-	_, err := removeFilter(a.d.nl, a.index, a.hook)
+	_, err := removeFilter(a.d.nl, a.index, a.d.programs.set, a.hook)
 	if err == nil {
 		err = removeClsact(a.d.nl, a.index, a.d.forgetClsact)
 	}
@@ -155,7 +155,7 @@ func (a *filterAttachment) detach() error {
 }
 
 // removeFilter removes ours from a hook, if it is there.
-func removeFilter(nl *netlink.Handle, index int, h hook) (bool, error) {
+func removeFilter(nl *netlink.Handle, index int, set string, h hook) (bool, error) {
 	l, err := nl.LinkByIndex(index)
 	if err != nil {
 		return false, ignoreGone(err)
@@ -164,7 +164,7 @@ func removeFilter(nl *netlink.Handle, index int, h hook) (bool, error) {
 	if err != nil {
 		return false, ignoreGone(fmt.Errorf("list filters at %s: %w", h, err))
 	}
-	f := ourFilter(all, h)
+	f := ourFilter(all, set, h)
 	if f == nil {
 		return false, nil
 	}
@@ -204,8 +204,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// removeFilters removes ours from every device of the calling thread's namespace, and the qdiscs that are ours.
-func removeFilters(qdiscs map[int]bool) (removed []string, err error) {
+// removeFilters removes those of one set from every device of the calling thread's namespace, and the qdiscs that are ours.
+func removeFilters(set string, qdiscs map[int]bool) (removed []string, err error) {
 	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
@@ -218,7 +218,7 @@ func removeFilters(qdiscs map[int]bool) (removed []string, err error) {
 	var errs []error
 	for _, l := range all {
 		for _, h := range []hook{hookIngress, hookEgress} {
-			did, err := removeFilter(nl, l.Attrs().Index, h)
+			did, err := removeFilter(nl, l.Attrs().Index, set, h)
 			if did {
 				removed = append(removed, fmt.Sprintf("filter at %s of %s", h, l.Attrs().Name))
 			}

@@ -117,7 +117,11 @@ func (d *devices) sync() error {
 		if err != nil {
 			return fmt.Errorf("list devices: %w", err)
 		}
-		return d.syncLocked(all)
+		var looked error
+		if d.programs.look != nil {
+			looked = d.programs.look(all)
+		}
+		return errors.Join(looked, d.syncLocked(all))
 	})
 }
 
@@ -127,7 +131,7 @@ func (d *devices) syncLocked(all []netlink.Link) error {
 	d.unfit = make(map[int]Device)
 	for _, l := range all {
 		index, name := l.Attrs().Index, l.Attrs().Name
-		if why := unfit(l, among(all)); why != "" {
+		if why := d.unfitness(l, among(all)); why != "" {
 			d.unfit[index] = Device{Index: index, Name: name, Why: why}
 			continue
 		}

@@ -23,7 +23,7 @@ func RemoveFlows(dir string) (removed []string, err error) {
 		removed, err = removePins(dir)
 		errs = append(errs, err)
 	}
-	filters, err := removeFilters(qdiscs)
+	filters, err := removeFilters("", qdiscs)
 	return append(removed, filters...), errors.Join(append(errs, err)...)
 }
 

@@ -30,6 +30,9 @@ func explain(err error, needs []Feature) error {
 	}
 	var verdict *ebpf.VerifierError
 	if errors.As(err, &verdict) { // EACCES too, but of the verifier: a fault of the program
+		if strictVerifier() {
+			return fmt.Errorf("%w: needs CAP_PERFMON beside CAP_BPF (before Linux 5.8 CAP_SYS_ADMIN)", ErrPermission)
+		}
 		return fmt.Errorf("%+v", verdict)
 	}
 	for _, errno := range []syscall.Errno{unix.EPERM, unix.EACCES} {

@@ -3,6 +3,8 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -110,6 +112,60 @@ func TestTryFlows(t *testing.T) {
 	})
 	if all, err := h.Netlink().LinkList(); err != nil || len(all) != 1 {
 		t.Errorf("devices %v, %v", all, err)
+	}
+}
+
+// TestCapabilities says what a handoff takes.
+func TestCapabilities(t *testing.T) {
+	h := testnet.New(t).Host("a")
+	for _, tc := range []struct {
+		name string
+		caps []int
+		want string // "" = it works
+	}{
+		{"all that it takes", []int{unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_PERFMON}, ""},
+		{"as before Linux 5.8", []int{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN}, ""},
+		{"no CAP_PERFMON", []int{unix.CAP_BPF, unix.CAP_NET_ADMIN}, "needs CAP_PERFMON"},
+		{"no CAP_BPF", []int{unix.CAP_NET_ADMIN, unix.CAP_PERFMON}, "needs CAP_BPF"},
+		{"no CAP_NET_ADMIN", []int{unix.CAP_BPF, unix.CAP_PERFMON}, "needs CAP_BPF and CAP_NET_ADMIN"},
+	} {
+		onThreadWith(t, h, tc.caps, func() {
+			lot, err := TryFlows()
+			switch {
+			case tc.want == "" && (lot != nil || err != nil):
+				t.Errorf("%s: %v, %v", tc.name, lot, err)
+			case tc.want != "" && (!errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n")):
+				t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+			}
+		})
+	}
+}
+
+// onThreadWith runs f inside a host, on a thread with these capabilities alone.
+func onThreadWith(t *testing.T, h *testnet.Host, caps []int, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked
+		if err := unix.Setns(int(h.NS()), unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		for _, c := range caps {
+			data[c/32].Effective |= 1 << (c % 32)
+			data[c/32].Permitted |= 1 << (c % 32)
+		}
+		if err := unix.Capset(&hdr, &data[0]); err != nil {
+			done <- err
+			return
+		}
+		f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -115,6 +115,7 @@ var probes = []struct {
 	{"CAP_NET_BIND_SERVICE", probeNetBind},
 	{"CAP_NET_RAW", probeNetRaw},
 	{"CAP_BPF", probeBPF},
+	{"CAP_PERFMON", probePerfmon},
 	{"CAP_SYS_ADMIN", probeSysAdmin},
 	{"CAP_SYS_RESOURCE", probeSysResource},
 	{"network namespace", probeNamespace},

@@ -53,6 +53,14 @@ func probeNetAdmin(h *host) Finding {
 	return h.capability(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "routes for VIPs that are not configured (anyip), the guard, handoffs", "")
 }
 
+// probePerfmon is about the verifier, which is stricter without it.
+func probePerfmon(h *host) Finding {
+	if h.capsErr == nil && !h.has(unix.CAP_PERFMON) && h.has(unix.CAP_SYS_ADMIN) {
+		return present("CAP_SYS_ADMIN stands for it: handoffs")
+	}
+	return h.capability(unix.CAP_PERFMON, "CAP_PERFMON", "handoffs", "")
+}
+
 // probeBPF knows that before Linux 5.8 CAP_SYS_ADMIN stands for it, and still does.
 func probeBPF(h *host) Finding {
 	if h.capsErr == nil && !h.has(unix.CAP_BPF) && h.has(unix.CAP_SYS_ADMIN) {

@@ -142,6 +142,39 @@ func TestDeniedByHeader(t *testing.T) {
 	}
 }
 
+// A frontend's own rule is the one that counts.
+func TestSendProxyOfAFrontend(t *testing.T) {
+	for _, tt := range []struct{ service, frontend, want lb.ClientAddress }{
+		{lb.Masked, lb.ProxyV1, lb.ProxyV1},
+		{lb.ProxyV1, lb.ProxyV2, lb.ProxyV2},
+		{lb.ProxyV2, lb.Masked, lb.Masked},
+		{lb.ProxyV2, "", lb.ProxyV2},
+	} {
+		t.Run(fmt.Sprintf("%s/%s", tt.service, tt.frontend), func(t *testing.T) {
+			w := newWorld(t, Options{})
+			got := make(chan string, 1)
+			addr, _ := backend(t, func(c net.Conn) {
+				b, _ := io.ReadAll(c)
+				got <- string(b)
+			})
+			s := service("web", vip, addr)
+			s.ClientAddress, s.Frontends[0].ClientAddress = tt.service, tt.frontend
+			w.serve(s)
+			c := dial(t, vip)
+			_ = c.CloseWrite()
+			client := c.LocalAddr().(*net.TCPAddr).AddrPort()
+			want := map[lb.ClientAddress]string{
+				lb.Masked:  "",
+				lb.ProxyV1: string(proxyproto.Append(nil, proxyproto.V1, proxyproto.Stream, client, vip)),
+				lb.ProxyV2: string(proxyproto.Append(nil, proxyproto.V2, proxyproto.Stream, client, vip)),
+			}[tt.want]
+			if s := receive(t, got); s != want {
+				t.Errorf("the backend got %q, want %q", s, want)
+			}
+		})
+	}
+}
+
 // A backend gets a header in front of the stream, with the client's address and
 // the frontend's; it is no payload. One that was believed is passed on.
 func TestSendProxy(t *testing.T) {

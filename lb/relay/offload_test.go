@@ -227,7 +227,7 @@ func TestHandedOff(t *testing.T) {
 	}
 	before, after := uint64(len("in userspace\n")), uint64(len("in the kernel\n"))
 	v := p.Record().View()
-	if v.Path != flow.PathBPF || v.BytesToBackend != before+after || v.BytesToClient != before+after {
+	if v.Path != flow.PathBPF || v.State != flow.Offloaded || v.HandedOffAt.IsZero() || v.BytesToBackend != before+after || v.BytesToClient != before+after {
 		t.Errorf("the record: %+v", v)
 	}
 	if n := w.registry.Acquire("web", addr).Flows(); n != 1 {

@@ -1,0 +1,515 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/internal/testnet"
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/handoff"
+	"github.com/baton-lb/baton/lb/relay/capture"
+)
+
+// handOff moves a flow to a path of the test's, and closes its sockets.
+func handOff(t testing.TB, p handoff.Pair) *fakePath {
+	t.Helper()
+	s, ok := p.Stop()
+	if !ok {
+		t.Fatal("it could not be stopped")
+	}
+	path := newFakePath()
+	p.HandedOff(flow.PathBPF, path)
+	closeAll(s.ClientFD, s.BackendFD)
+	return path
+}
+
+// wantState checks where a flow stands.
+func wantState(t testing.TB, p handoff.Pair, want flow.State) {
+	t.Helper()
+	if got := p.Record().View().State; got != want {
+		t.Errorf("it is %s, want %s", got, want)
+	}
+}
+
+// While a flow is on hold nothing moves but the header that its backend is to begin
+// with; what its client has sent waits in the socket.
+func TestHold(t *testing.T) {
+	for _, resume := range []bool{true, false} {
+		o := newFakeOffloader()
+		o.hold = true
+		w := newWorld(t, Options{Offloader: o})
+		got := make(chan string, 10)
+		addr, _ := backend(t, func(c net.Conn) {
+			buf := make([]byte, 1000)
+			for {
+				n, err := c.Read(buf)
+				if err != nil {
+					return
+				}
+				got <- string(buf[:n])
+			}
+		})
+		s := service("web", vip, addr)
+		s.ClientAddress = lb.ProxyV1
+		w.serve(s)
+		c := dial(t, vip)
+		if _, err := io.WriteString(c, "payload"); err != nil {
+			t.Fatal(err)
+		}
+		if h := receive(t, got); !strings.HasPrefix(h, "PROXY TCP4 ") || !strings.HasSuffix(h, "\r\n") {
+			t.Errorf("the backend got %q", h)
+		}
+		p := receive(t, o.offers)
+		control(t, c, waitAcknowledged)
+		stopped, ok := p.Stop()
+		if !ok || len(stopped.ToBackend)+len(stopped.ToClient) != 0 || unread(stopped.ClientFD) != len("payload") {
+			t.Fatalf("stopped: %v, %+v, %d bytes wait", ok, stopped, unread(stopped.ClientFD))
+		}
+		wantState(t, p, flow.HandingOff)
+		if len(got) != 0 {
+			t.Errorf("and then it got %q", receive(t, got))
+		}
+		if resume {
+			p.Resume(nil, nil)
+			if b := receive(t, got); b != "payload" {
+				t.Errorf("the backend got %q", b)
+			}
+			wantState(t, p, flow.Established)
+		} else {
+			path := newFakePath()
+			p.HandedOff(flow.PathBPF, path)
+			path.carry(t, stopped.ClientFD, stopped.BackendFD, &path.counters.BytesToBackend)
+			if b := receive(t, got); b != "payload" {
+				t.Errorf("the backend got %q", b)
+			}
+			if v := p.Record().View(); v.BytesToBackend != 7 || v.State != flow.Offloaded || v.HandedOffAt.IsZero() {
+				t.Errorf("%+v", v)
+			}
+			closeAll(stopped.ClientFD, stopped.BackendFD)
+			p.Record().Finish(flow.ByClient, flow.ReasonClosed)
+		}
+		c.Close()
+		w.ended(c.LocalAddr())
+		w.close()
+	}
+}
+
+// A flow that is on hold and that nobody comes for goes on by itself.
+func TestHoldEndsByItself(t *testing.T) {
+	o := newFakeOffloader()
+	o.hold = true
+	w := newWorld(t, Options{Offloader: o})
+	addr, _ := backend(t, testnet.Echo)
+	w.serve(service("web", vip, addr))
+	c := dial(t, vip)
+	p := receive(t, o.offers)
+	wantState(t, p, flow.HandingOff)
+	began := time.Now()
+	if err := testnet.Ask(c, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(began); d < holdLimit/2 {
+		t.Errorf("it was on hold for %s", d)
+	}
+	wantState(t, p, flow.Established)
+	s, ok := p.Stop() // and may be stopped all the same
+	if !ok {
+		t.Fatal("it could not be stopped")
+	}
+	p.Resume(s.ToBackend, s.ToClient)
+	if err := testnet.Ask(c, "y"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A flow on hold ends as any other does.
+func TestHoldMeetsTheEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(c *net.TCPConn, rec *flow.Record)
+		by   flow.By
+		why  flow.Reason
+		got  string // by the backend
+	}{
+		{"the client resets", func(c *net.TCPConn, _ *flow.Record) { testnet.Reset(c) }, flow.ByClient, flow.ReasonReset, ""},
+		{"the client sends and resets", func(c *net.TCPConn, _ *flow.Record) {
+			_, _ = io.WriteString(c, "payload")
+			control(t, c, waitAcknowledged)
+			testnet.Reset(c)
+		}, flow.ByClient, flow.ReasonReset, "payload"},
+		{"the client closes", func(c *net.TCPConn, _ *flow.Record) {
+			_, _ = io.WriteString(c, "payload")
+			_ = c.CloseWrite()
+		}, flow.ByClient, flow.ReasonClosed, "payload"},
+		{"the backend closes", func(c *net.TCPConn, _ *flow.Record) {}, flow.ByBackend, flow.ReasonClosed, "payload"},
+		{"somebody ends it", func(_ *net.TCPConn, rec *flow.Record) { rec.End(flow.ByBaton, flow.ReasonAdminReset) }, flow.ByBaton, flow.ReasonAdminReset, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newFakeOffloader()
+			o.hold = true
+			w := newWorld(t, Options{Offloader: o})
+			got := make(chan string, 1)
+			addr, _ := backend(t, func(c net.Conn) {
+				if tt.by == flow.ByBackend {
+					_ = c.(*net.TCPConn).CloseWrite()
+				}
+				b, _ := io.ReadAll(c)
+				got <- string(b)
+			})
+			w.serve(service("web", vip, addr))
+			c := dial(t, vip)
+			p := receive(t, o.offers)
+			began := time.Now()
+			tt.do(c, p.Record())
+			if tt.by == flow.ByBackend { // its client hears of it and closes too
+				if _, err := io.ReadAll(c); err != nil {
+					t.Error(err)
+				}
+				_, _ = io.WriteString(c, tt.got)
+				c.Close()
+			}
+			if b := receive(t, got); b != tt.got {
+				t.Errorf("the backend got %q", b)
+			}
+			if d := time.Since(began); d > holdLimit {
+				t.Errorf("the hold lasted %s", d)
+			}
+			c.Close()
+			wantEnd(t, w.ended(c.LocalAddr()), tt.by, tt.why)
+			wantReleased(t, o.all()[0], tt.why)
+			if _, ok := p.Stop(); ok {
+				t.Error("it was stopped")
+			}
+		})
+	}
+}
+
+// A client that has closed its direction before its flow is offered waits for nobody.
+func TestNoHoldForWhoHasClosed(t *testing.T) {
+	o := newFakeOffloader()
+	o.hold = true
+	w := newWorld(t, Options{Offloader: o, Loops: 1})
+	addr, _ := backend(t, testnet.Echo)
+	w.serve(service("web", vip, addr))
+	resume := w.pause(0)
+	c := dial(t, vip)
+	_, _ = io.WriteString(c, "payload")
+	_ = c.CloseWrite()
+	control(t, c, waitAcknowledged)
+	began := time.Now()
+	resume()
+	if b, err := io.ReadAll(c); string(b) != "payload" || err != nil {
+		t.Errorf("the echo is %q, %v", b, err)
+	}
+	if d := time.Since(began); d > holdLimit {
+		t.Errorf("it was on hold for %s", d)
+	}
+}
+
+// A flow says that it stands still, and no longer when it goes on.
+func TestHandingOff(t *testing.T) {
+	o := newFakeOffloader()
+	w := newWorld(t, Options{Offloader: o})
+	addr, _ := backend(t, testnet.Echo)
+	w.serve(service("web", vip, addr))
+	c := dial(t, vip)
+	p := receive(t, o.offers)
+	for range 3 {
+		s, ok := p.Stop()
+		if !ok {
+			t.Fatal("it could not be stopped")
+		}
+		wantState(t, p, flow.HandingOff)
+		p.Resume(s.ToBackend, s.ToClient)
+		wantState(t, p, flow.Established)
+	}
+	if err := testnet.Ask(c, "x"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What whoever has stopped a flow delivers itself is counted, and is the first byte
+// if it is that.
+func TestMoved(t *testing.T) {
+	for _, resume := range []bool{true, false} {
+		o := newFakeOffloader()
+		w := newWorld(t, Options{Offloader: o})
+		addr, _ := backend(t, testnet.Echo)
+		w.serve(service("web", vip, addr))
+		events := w.registry.Subscribe(nil, 100)
+		c := dial(t, vip)
+		p := receive(t, o.offers)
+		s, ok := p.Stop()
+		if !ok {
+			t.Fatal("it could not be stopped")
+		}
+		asked := make(chan error, 1)
+		go func() { asked <- testnet.Ask(c, "payload") }()
+		by := newFakePath() // a hand to move with
+		by.carry(t, s.ClientFD, s.BackendFD, &by.counters.BytesToBackend)
+		by.carry(t, s.BackendFD, s.ClientFD, &by.counters.BytesToClient)
+		if err := receive(t, asked); err != nil {
+			t.Error(err)
+		}
+		p.Moved(by.counters.BytesToBackend, by.counters.BytesToClient)
+		want := by.counters.BytesToBackend
+		if resume {
+			p.Resume(nil, nil)
+			if err := testnet.Ask(c, "payload"); err != nil {
+				t.Error(err)
+			}
+			want *= 2
+		} else {
+			path := newFakePath()
+			p.HandedOff(flow.PathBPF, path)
+			closeAll(s.ClientFD, s.BackendFD)
+		}
+		p.Moved(100, 100) // too late
+		if v := p.Record().View(); v.BytesToBackend != want || v.BytesToClient != want || v.LastSeenAt.IsZero() {
+			t.Errorf("%+v", v)
+		}
+		first := map[flow.By]int{}
+		for len(events.C) > 0 {
+			if e := <-events.C; e.Event == flow.EventFirstByte {
+				first[e.From]++
+			}
+		}
+		if first[flow.ByClient] != 1 || first[flow.ByBackend] != 1 {
+			t.Errorf("first bytes: %v", first)
+		}
+		events.Close()
+		if !resume {
+			p.Record().Finish(flow.ByClient, flow.ReasonClosed)
+		}
+		c.Close()
+		w.ended(c.LocalAddr())
+		w.close()
+	}
+}
+
+// After an attempt that came to nothing the kernel watches over both peers as before.
+func TestResumeWatchesPeers(t *testing.T) {
+	o := newFakeOffloader()
+	w := newWorld(t, Options{Offloader: o})
+	addr, _ := backend(t, testnet.Echo)
+	w.serve(service("web", vip, addr))
+	dial(t, vip)
+	p := receive(t, o.offers)
+	f := p.(pair).f
+	_ = f.w.loop.Call(f.settle)
+	s, ok := p.Stop()
+	if !ok {
+		t.Fatal("it could not be stopped")
+	}
+	for _, fd := range []int{s.ClientFD, s.BackendFD} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Resume(s.ToBackend, s.ToClient)
+	for _, fd := range []int{s.ClientFD, s.BackendFD} {
+		if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); on != 1 || err != nil {
+			t.Errorf("keepalive is %d, %v", on, err)
+		}
+	}
+}
+
+// A flow that the kernel carries counts in its service's limits until it ends.
+func TestLimitsCountOffloaded(t *testing.T) {
+	o := newFakeOffloader()
+	w := newWorld(t, Options{Offloader: o})
+	addr, _ := backend(t, testnet.Echo)
+	s := service("web", vip, addr)
+	s.Limits.Connections = 1
+	w.serve(s)
+	c := dial(t, vip)
+	p := receive(t, o.offers)
+	handOff(t, p)
+	wantReset(t, vip)
+	p.Record().Finish(flow.ByClient, flow.ReasonClosed)
+	c.Close()
+	if err := testnet.Ask(dial(t, vip), "x"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Stopping neither waits for flows that the kernel carries nor ends them.
+func TestStopLeavesOffloaded(t *testing.T) {
+	o := newFakeOffloader()
+	w := newWorld(t, Options{Offloader: o})
+	addr, _ := backend(t, testnet.Echo)
+	w.serve(service("web", vip, addr))
+	dial(t, vip)
+	p := receive(t, o.offers)
+	path := handOff(t, p)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if left := w.relay.Drain(ctx); left != 0 || ctx.Err() != nil {
+		t.Errorf("it waited: %d flows", left)
+	}
+	w.relay.ResetAll(flow.ReasonShutdown)
+	if err := w.relay.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(path.ends) != 0 || p.Record().View().State != flow.Offloaded {
+		t.Errorf("it was ended; %+v", p.Record().View())
+	}
+	p.Record().Finish(flow.ByClient, flow.ReasonClosed)
+}
+
+// A flow that the kernel carries gets what the policy says when its backend or its
+// service goes, and `baton reset` ends it.
+func TestOffloadedFollowsTheConfiguration(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		policy lb.RemovedPolicy
+		do     func(w *world, s lb.Service, rec *flow.Record)
+		want   flow.Reason
+	}{
+		{"removed: keep", lb.Keep, func(w *world, s lb.Service, _ *flow.Record) { w.serve(without(s)) }, ""},
+		{"removed: reset", lb.Reset, func(w *world, s lb.Service, _ *flow.Record) { w.serve(without(s)) }, flow.ReasonBackendRemoved},
+		{"removed: drain", lb.Drain, func(w *world, s lb.Service, _ *flow.Record) { w.serve(without(s)) }, flow.ReasonDrainTimeout},
+		{"service removed: reset", lb.Reset, func(w *world, _ lb.Service, _ *flow.Record) { w.serve() }, flow.ReasonServiceRemoved},
+		{"asked for", lb.Keep, func(_ *world, _ lb.Service, rec *flow.Record) { rec.End(flow.ByBaton, flow.ReasonAdminReset) }, flow.ReasonAdminReset},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newFakeOffloader()
+			w := newWorld(t, Options{Offloader: o})
+			addr, _ := backend(t, testnet.Echo)
+			s := service("web", vip, addr, nobody(t))
+			s.Backends[1].Priority = 1
+			s.Backends[0].Priority, s.Backends[1].Priority = 0, 1
+			s.OnBackendRemoved, s.DrainTimeout = tt.policy, 50*time.Millisecond
+			w.serve(s)
+			dial(t, vip)
+			p := receive(t, o.offers)
+			path := handOff(t, p)
+			tt.do(w, s, p.Record())
+			if tt.want == "" {
+				w.barrier()
+				if len(path.ends) != 0 {
+					t.Errorf("it was ended: %+v", receive(t, path.ends))
+				}
+			} else if end := receive(t, path.ends); end != (endCall{flow.ByBaton, tt.want}) {
+				t.Errorf("asked to end: %+v", end)
+			}
+			p.Record().Finish(flow.ByBaton, tt.want)
+		})
+	}
+}
+
+// without is a service without its first backend.
+func without(s lb.Service) lb.Service {
+	s.Backends = s.Backends[1:]
+	return s
+}
+
+// adopted makes a record as an offloader does for a flow of an earlier process.
+func (w *world) adopted(service string, backend netip.AddrPort) (*flow.Record, *fakePath) {
+	l := w.registry.Acquire(service, backend)
+	defer w.registry.Release(l)
+	path := newFakePath()
+	rec := w.registry.Open(flow.Spec{
+		Proto: flow.TCP, Service: service, Frontend: vip, Client: believedClient, Backend: backend, Load: l,
+		PathName: flow.PathBPF, Path: path, HandedOffAt: time.Now(),
+	})
+	w.relay.Adopt(rec, vip)
+	return rec, path
+}
+
+// What went while no process was there to see it is seen once every source has
+// delivered; a flow whose backend is there counts as any other.
+func TestAdopt(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		policy  lb.RemovedPolicy
+		service string
+		listed  bool
+		want    flow.Reason
+	}{
+		{"as it was", lb.Reset, "web", true, ""},
+		{"backend gone, keep", lb.Keep, "web", false, ""},
+		{"backend gone, reset", lb.Reset, "web", false, flow.ReasonBackendRemoved},
+		{"backend gone, drain", lb.Drain, "web", false, flow.ReasonDrainTimeout},
+		{"service gone", lb.Keep, "gone", true, flow.ReasonServiceRemoved},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, Options{})
+			addr, _ := backend(t, testnet.Echo)
+			from := addr
+			if !tt.listed {
+				from = nobody(t)
+			}
+			rec, path := w.adopted(tt.service, from)
+			s := service("web", vip, addr)
+			s.OnBackendRemoved, s.DrainTimeout = tt.policy, 50*time.Millisecond
+			s.Limits.PerClient, s.Limits.Connections = 1, 1
+			w.serve(s) // its source has not said yet that this is all
+			if len(path.ends) != 0 {
+				t.Errorf("it was ended too early: %+v", receive(t, path.ends))
+			}
+			w.source.Synced()
+			s.Timeouts.Idle++
+			w.serve(s)
+			if tt.want != "" {
+				if end := receive(t, path.ends); end != (endCall{flow.ByBaton, tt.want}) {
+					t.Errorf("asked to end: %+v", end)
+				}
+				rec.Finish(flow.ByBaton, tt.want)
+				return
+			}
+			if n := w.registry.Acquire("web", from).Flows(); n != 1 || !w.relay.carried.has(vip.Addr()) {
+				t.Errorf("its backend has %d flows; its address is held: %v", n, w.relay.carried.has(vip.Addr()))
+			}
+			wantReset(t, vip) // one is the limit
+			rec.Finish(flow.ByClient, flow.ReasonClosed)
+			if err := testnet.Ask(dial(t, vip), "x"); err != nil {
+				t.Error(err)
+			}
+			if len(path.ends) != 0 || w.relay.carried.has(vip.Addr()) {
+				t.Errorf("it was ended %d times, or its address is still held", len(path.ends))
+			}
+		})
+	}
+}
+
+// The route of an address stays while the kernel carries connections to it.
+func TestRouteOfOffloaded(t *testing.T) {
+	needsNamespace(t)
+	at := netip.MustParseAddrPort("10.96.0.10:80")
+	o := newFakeOffloader()
+	w := newWorld(t, Options{Offloader: o, Capture: capture.AnyIP})
+	addr, _ := backend(t, testnet.Echo)
+	w.serve(service("web", at, addr))
+	c := dial(t, at)
+	p := receive(t, o.offers)
+	handOff(t, p)
+	c.Close()
+	reachable := func() bool {
+		_, err := net.DialTimeout("tcp", at.String(), time.Second)
+		return errors.Is(err, syscall.ECONNREFUSED)
+	}
+	w.serve()
+	w.relay.sweep()
+	if !reachable() {
+		t.Error("there is no route")
+	}
+	p.Record().Finish(flow.ByClient, flow.ReasonClosed)
+	testnet.Eventually(t, patience, "the route is gone", func() error {
+		if reachable() {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+}

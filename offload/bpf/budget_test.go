@@ -14,13 +14,17 @@ import (
 var budgets = map[string]int{
 	guardProgGuard:   160,
 	divertProgDivert: 700,
+
+	flowProgFlowIngress: 4000,
+	flowProgFlowEgress:  1000,
+	flowProgFlowXdp:     1500,
 }
 
 // programs lists what is embedded.
 func programs(t *testing.T) map[string]*ebpf.ProgramSpec {
 	t.Helper()
 	all := make(map[string]*ebpf.ProgramSpec)
-	for _, load := range []func() (*ebpf.CollectionSpec, error){loadGuard, loadDivert} {
+	for _, load := range []func() (*ebpf.CollectionSpec, error){loadGuard, loadDivert, loadFlow} {
 		spec, err := load()
 		if err != nil {
 			t.Fatal(err)

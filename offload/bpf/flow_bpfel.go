@@ -133,8 +133,84 @@ type flowRewrite struct {
 }
 
 type flowScratch struct {
-	_        structs.HostLayout
-	Bytes    [64]uint8
+	_      structs.HostLayout
+	Packet struct {
+		_     structs.HostLayout
+		Tuple flowTuple
+		Ip4   struct {
+			_          structs.HostLayout
+			VersionIhl uint8
+			Tos        uint8
+			TotLen     uint16
+			Id         uint16
+			FragOff    uint16
+			Ttl        uint8
+			Protocol   uint8
+			Check      uint16
+			Saddr      uint32
+			Daddr      uint32
+		}
+		_   [20]byte
+		Tcp struct {
+			_      structs.HostLayout
+			Source uint16
+			Dest   uint16
+			Seq    uint32
+			AckSeq uint32
+			Doff   uint8
+			Flags  uint8
+			Window uint16
+			Check  uint16
+			UrgPtr uint16
+		}
+		_               [44]byte
+		NetworkAt       uint32
+		TransportAt     uint32
+		TransportLen    uint32
+		Length          uint32
+		Payload         uint32
+		Segment         uint32
+		Packets         uint32
+		Ipv6            uint8
+		Odd             uint8
+		Fragment        uint8
+		Hops            uint8
+		OptionAt        uint8
+		TsAt            uint8
+		SackAt          uint8
+		SackLen         uint8
+		SackPermittedAt uint8
+		Pad             [3]uint8
+	}
+	Quoted struct {
+		_   structs.HostLayout
+		Ip4 struct {
+			_          structs.HostLayout
+			VersionIhl uint8
+			Tos        uint8
+			TotLen     uint16
+			Id         uint16
+			FragOff    uint16
+			Ttl        uint8
+			Protocol   uint8
+			Check      uint16
+			Saddr      uint32
+			Daddr      uint32
+		}
+		_     [20]byte
+		Ports struct {
+			_      structs.HostLayout
+			Source uint16
+			Dest   uint16
+			Seq    uint32
+		}
+		NetworkAt uint32
+		PortsAt   uint32
+		Protocol  uint8
+		_         [3]byte
+	}
+	Asked    flowTuple
+	_        [4]byte
 	BudgetAt uint64
 	Budget   uint64
 }

@@ -4,6 +4,7 @@
 #define BATON_CSUM_H
 
 #include "address.h"
+#include "helpers.h"
 
 /* csum_words adds a sum up to 32 bits. */
 static __always_inline __u32 csum_words(__u64 sum)

@@ -1,18 +1,104 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-#include "tell.h"
+/*
+ * The programs that carry flows. flow_ingress sits before the stack on every device and sees
+ * what peers send; flow_egress sits behind it and sees what our own stack sends. Packets of
+ * flows that they do not know pass untouched.
+ */
+#include "gate.h"
+#include "forward.h"
+#include "quoted.h"
+#include "own.h"
+
+static __always_inline struct packet *packet(void)
+{
+	struct scratch *s = scratch();
+
+	return s ? &s->packet : NULL;
+}
+
+/* begins reports whether a segment asks for a new flow where one was: then the flow is out of
+ * the way from now on. At one that lives the SYN goes on, and the other side challenges it. */
+static __always_inline int begins(struct found *f, const struct packet *p, enum gate gate)
+{
+	if ((p->tcp.flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN || (gate == GATE_FORWARD && !over(f)))
+		return 0;
+	if (__sync_val_compare_and_swap((__u32 *)&f->slot->gate, gate, GATE_STALE) == gate) {
+		count(FLOW_COUNT_STALE, 1);
+		tell(f->element, EVENT_STALE, 0);
+	}
+	return 1;
+}
+
+static __always_inline int dispatch_tcp(struct __sk_buff *skb, struct found *f, struct packet *p)
+{
+	enum gate gate = get(f->slot->gate);
+	int verdict;
+
+	if (gate < GATE_FORWARD) {
+		verdict = gated(skb, f, p);
+		if (verdict != GATED_MOVED)
+			return verdict;
+		gate = get(f->slot->gate);
+	}
+	switch (gate) {
+	case GATE_FORWARD:
+		return begins(f, p, gate) ? TC_ACT_UNSPEC : forward(skb, f, p);
+	case GATE_RESET:
+		return begins(f, p, gate) ? TC_ACT_UNSPEC : refuse(skb, f, p);
+	case GATE_STALE:
+		return TC_ACT_UNSPEC;
+	default:
+		return TC_ACT_SHOT; /* taken back and forth while we looked: it will be repeated */
+	}
+}
+
+static __always_inline int dispatch(struct __sk_buff *skb, struct packet *p)
+{
+	struct origin from = {.skb = skb};
+	struct found f;
+
+	if (!find(&p->tuple, &f))
+		return TC_ACT_UNSPEC;
+	if (p->tuple.protocol == IPPROTO_UDP)
+		return get(f.slot->gate) == GATE_FORWARD ? forward(skb, &f, p) : TC_ACT_UNSPEC;
+	if (get(f.slot->gate) == GATE_STALE || !parse_options(from, p))
+		return TC_ACT_UNSPEC;
+	return dispatch_tcp(skb, &f, p);
+}
 
 SEC("tc")
 int flow_ingress(struct __sk_buff *skb)
 {
-	struct element e = {.slot = skb->mark};
-	tell(&e, 0, 0);
-	return TC_ACT_UNSPEC;
+	struct origin from = {.skb = skb};
+	struct packet *p = packet();
+
+	/* What has a VLAN's tag comes again, on that VLAN's device. */
+	if (!p || skb->pkt_type != PACKET_HOST || skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	switch (parse(from, ntohs(skb->protocol), p)) {
+	case KIND_FLOW:
+		return dispatch(skb, p);
+	case KIND_ERROR:
+		return translate(skb, p);
+	default:
+		return TC_ACT_UNSPEC;
+	}
 }
 
 SEC("tc")
-int flow_egress(struct __sk_buff *skb __unused)
+int flow_egress(struct __sk_buff *skb)
 {
-	return TC_ACT_UNSPEC;
+	struct origin from = {.skb = skb};
+	struct packet *p = packet();
+	struct found f;
+	struct tuple t;
+
+	if (!p || skb->ingress_ifindex) /* not of our own stack: forwarded */
+		return TC_ACT_UNSPEC;
+	if (parse(from, ntohs(skb->protocol), p) != KIND_FLOW)
+		return TC_ACT_UNSPEC;
+	t = reversed(&p->tuple);
+	return find(&t, &f) ? own(skb, &f, p) : TC_ACT_UNSPEC;
 }
 
 SEC("xdp")

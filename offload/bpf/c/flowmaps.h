@@ -4,7 +4,7 @@
 #define BATON_FLOWMAPS_H
 
 #include "flow.h"
-#include "helpers.h"
+#include "packet.h"
 
 /* Two elements a flow. Sized when it is loaded, as are the slots and notes. */
 struct {
@@ -51,10 +51,12 @@ struct {
 	__type(value, __u64);
 } flow_counts SEC(".maps");
 
-/* Where TCP options are worked on, which no verifier lets a loop do in the packet. */
+/* What the programs work in, one at a time on each CPU. */
 struct scratch {
-	__u8 bytes[64];
-	__u64 budget_at; /* of errors that are made here; see icmp.h */
+	struct packet packet;
+	struct quoted quoted; /* and the tuple that answers to it: see quoted.h */
+	struct tuple asked;
+	__u64 budget_at; /* of errors that are made here; see error.h */
 	__u64 budget;
 };
 
@@ -64,5 +66,12 @@ struct {
 	__type(key, __u32);
 	__type(value, struct scratch);
 } flow_scratch SEC(".maps");
+
+static __always_inline struct scratch *scratch(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&flow_scratch, &zero);
+}
 
 #endif

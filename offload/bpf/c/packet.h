@@ -125,6 +125,25 @@ struct packet {
 	__u8 pad[3];
 };
 
+/* The beginning of a transport header, which every error quotes. */
+struct ports {
+	__be16 source;
+	__be16 dest;
+	__be32 seq; /* of TCP */
+};
+
+/* What an error quotes. */
+struct quoted {
+	union {
+		struct iphdr ip4;
+		struct ipv6hdr ip6;
+	};
+	struct ports ports;
+	__u32 network_at;
+	__u32 ports_at;
+	__u8 protocol;
+};
+
 /* Hides a value's history from the compiler, so that it cannot drop the check that a
  * verifier wants to see. */
 #define opaque(value) asm volatile("" : "+r"(value))

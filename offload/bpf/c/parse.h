@@ -57,7 +57,7 @@ static __always_inline int parse_ipv6(struct origin from, struct packet *p)
 
 	if (load(from, p->network_at, &p->ip6, IPV6_LEN))
 		return 0;
-	if (p->ip6.version_class_label >> 4 & 0xf ^ 6)
+	if ((p->ip6.version_class_label >> 4 & 0xf) != 6) /* the first byte in memory */
 		return 0;
 	p->ipv6 = 1;
 	p->hops = p->ip6.hop_limit;
@@ -135,15 +135,23 @@ static __always_inline void forget(struct packet *p)
 	p->ts_at = p->sack_at = p->sack_permitted_at = 0;
 }
 
-/* parse reads a packet of TCP or UDP, given its protocol by Ethernet's number. It reports 0
- * for anything that the stack should see to. */
-static __always_inline int parse(struct origin from, __u16 protocol, struct packet *p)
+/* What a packet is to the programs. */
+enum kind {
+	KIND_OTHER, /* the stack should see to it */
+	KIND_FLOW,  /* TCP or UDP: all of struct packet is filled in, but for TCP's options */
+	KIND_ERROR, /* perhaps an ICMP error: the network header is read */
+};
+
+/* parse reads a packet, given its protocol by Ethernet's number. */
+static __always_inline enum kind parse(struct origin from, __u16 protocol, struct packet *p)
 {
 	forget(p);
 	p->network_at = ETH_LEN;
 	if (protocol == ETH_P_IP ? !parse_ipv4(from, p) : protocol != ETH_P_IPV6 || !parse_ipv6(from, p))
-		return 0;
-	return parse_ports(from, p) && parse_lengths(from, p);
+		return KIND_OTHER;
+	if (p->tuple.protocol == (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
+		return KIND_ERROR;
+	return parse_ports(from, p) && parse_lengths(from, p) ? KIND_FLOW : KIND_OTHER;
 }
 
 #endif

@@ -13,8 +13,9 @@ struct change {
 	__u64 hops; /* IPv6: no checksum covers it */
 };
 
-/* window rewrites one for a receiver that reads it with another shift. It is rounded down, so that the sender is not
- * invited to send more than there is room for, with one exception: see Rewrite.Shift in Go. */
+/* rewrite_window makes a window one that the receiver reads with another shift. It is
+ * rounded down, so that the sender is not invited to send more than there is room for, with
+ * one exception: see Rewrite.Shift in Go. */
 static __always_inline __u16 rewrite_window(__u16 window, __s8 shift)
 {
 	__u32 w = window;
@@ -65,28 +66,28 @@ static __always_inline void rewrite_tcp(struct packet *p, const struct rewrite *
 	rewrite_options(p, r);
 }
 
-static __always_inline void rewrite_ipv4(struct packet *p, const struct element *e, struct change *c)
+static __always_inline void rewrite_ipv4(struct packet *p, const struct address *from, const struct address *to, struct change *c)
 {
 	__be32 *hops = (__be32 *)&p->ip4.ttl; /* and the protocol and checksum; of the last nothing changes here */
 	__be32 was = *hops;
 
 	p->ip4.ttl--;
 	c->hops = csum_change(was, *hops);
-	p->ip4.saddr = e->source.words[3];
-	p->ip4.daddr = e->destination.words[3];
+	p->ip4.saddr = from->words[3];
+	p->ip4.daddr = to->words[3];
 	p->ip4.check = csum_apply(p->ip4.check, c->addresses + c->hops);
 	c->hops = 0;
 }
 
-static __always_inline void rewrite_ipv6(struct packet *p, const struct element *e, struct change *c)
+static __always_inline void rewrite_ipv6(struct packet *p, const struct address *from, const struct address *to, struct change *c)
 {
 	__be32 *hops = (__be32 *)&p->ip6.payload_len; /* and the next header */
 	__be32 was = *hops;
 
 	p->ip6.hop_limit--;
 	c->hops = csum_change(was, *hops);
-	p->ip6.saddr = e->source;
-	p->ip6.daddr = e->destination;
+	p->ip6.saddr = *from;
+	p->ip6.daddr = *to;
 }
 
 /* rewrite makes a packet one of the other side's. */
@@ -97,9 +98,9 @@ static __always_inline struct change rewrite(struct packet *p, const struct elem
 
 	c.addresses = csum_change_address(&p->tuple.source, &e->source) + csum_change_address(&p->tuple.destination, &e->destination);
 	if (p->ipv6)
-		rewrite_ipv6(p, e, &c);
+		rewrite_ipv6(p, &e->source, &e->destination, &c);
 	else
-		rewrite_ipv4(p, e, &c);
+		rewrite_ipv4(p, &e->source, &e->destination, &c);
 	p->udp.source = e->source_port;
 	p->udp.dest = e->destination_port;
 	if (p->tuple.protocol == IPPROTO_TCP)

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Telling the sender of a packet why it does not arrive: ICMP errors and resets, made of the
+ * packet itself. */
+#ifndef BATON_ERROR_H
+#define BATON_ERROR_H
+
+#include "trim.h"
+#include "way.h"
+
+/* linux/icmp.h, linux/icmpv6.h */
+struct icmphdr {
+	__u8 type;
+	__u8 code;
+	__sum16 checksum;
+	__be32 rest; /* the mtu, for one */
+};
+
+enum {
+	ICMP_DEST_UNREACH = 3,
+	ICMP_TIME_EXCEEDED = 11,
+	ICMP_PARAMETERPROB = 12,
+	ICMP_FRAG_NEEDED = 4, /* a code */
+
+	ICMPV6_DEST_UNREACH = 1,
+	ICMPV6_PKT_TOOBIG = 2,
+	ICMPV6_TIME_EXCEED = 3,
+	ICMPV6_PARAMPROB = 4,
+};
+
+#define ICMP_LEN sizeof(struct icmphdr)
+
+/* A CPU makes at most so many errors in about 17 ms; senders try again. */
+#define ERRORS_PER_TICK 64
+#define TICK_SHIFT 24
+
+static __always_inline int in_budget(void)
+{
+	struct scratch *s = scratch();
+	__u64 tick = bpf_ktime_get_coarse_ns() >> TICK_SHIFT;
+
+	if (!s)
+		return 0;
+	if (s->budget_at != tick) {
+		s->budget_at = tick;
+		s->budget = ERRORS_PER_TICK;
+	}
+	return s->budget ? s->budget-- : 0;
+}
+
+struct error4 {
+	struct iphdr ip;
+	struct icmphdr icmp;
+};
+
+struct error6 {
+	struct ipv6hdr ip;
+	struct icmphdr icmp;
+};
+
+_Static_assert(sizeof(struct error4) == 28 && sizeof(struct error6) == 48, "no holes");
+
+/* quoted_sum is of what an error quotes: the packet's network header and the beginning of its
+ * transport header. Where a device is still to fill in the transport's checksum, and so will
+ * do in the quotation, the sum foresees what it will write. */
+static __always_inline __u64 quoted_sum(struct packet *p, int partial)
+{
+	__u64 network, transport = transport_sum(p);
+	__sum16 was, will;
+
+	network = p->ipv6 ? bpf_csum_diff(NULL, 0, (__be32 *)&p->ip6, IPV6_LEN, 0) : bpf_csum_diff(NULL, 0, (__be32 *)&p->ip4, IPV4_LEN, 0);
+	if (partial) {
+		was = p->tuple.protocol == IPPROTO_TCP ? p->tcp.check : p->udp.check;
+		will = ~csum_fold(transport);
+		if (!will && p->tuple.protocol == IPPROTO_UDP)
+			will = 0xffff;
+		transport += (__u16)~was + (__u64)will;
+	}
+	return (__u32)network + transport;
+}
+
+static __always_inline long put_error4(struct __sk_buff *skb, struct packet *p, struct icmphdr *icmp, __u64 quoted, __u32 len)
+{
+	struct error4 e = {
+		.ip = {
+			.version_ihl = 0x45,
+			.tos = 0xc0, /* internetwork control */
+			.tot_len = htons(sizeof(e) + len),
+			.ttl = 64,
+			.protocol = IPPROTO_ICMP,
+			.saddr = p->tuple.destination.words[3],
+			.daddr = p->tuple.source.words[3],
+		},
+		.icmp = *icmp,
+	};
+
+	e.ip.check = ~csum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&e.ip, sizeof(e.ip), 0));
+	e.icmp.checksum = ~csum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&e.icmp, sizeof(e.icmp), 0) + quoted);
+	return bpf_skb_store_bytes(skb, p->network_at, &e, sizeof(e), 0);
+}
+
+static __always_inline long put_error6(struct __sk_buff *skb, struct packet *p, struct icmphdr *icmp, __u64 quoted, __u32 len)
+{
+	struct error6 e = {
+		.ip = {
+			.version_class_label = htonl(6 << 28),
+			.payload_len = htons(sizeof(e.icmp) + len),
+			.nexthdr = IPPROTO_ICMPV6,
+			.hop_limit = 64,
+			.saddr = p->tuple.destination,
+			.daddr = p->tuple.source,
+		},
+		.icmp = *icmp,
+	};
+
+	quoted += pseudo(&e.ip.saddr, &e.ip.daddr, IPPROTO_ICMPV6, sizeof(e.icmp) + len);
+	e.icmp.checksum = ~csum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&e.icmp, sizeof(e.icmp), 0) + quoted);
+	return bpf_skb_store_bytes(skb, p->network_at, &e, sizeof(e), 0);
+}
+
+/* put_error makes an error of a packet that has no IP options. */
+static __always_inline int put_error(struct __sk_buff *skb, struct packet *p, struct icmphdr *icmp)
+{
+	__u32 quote = p->tuple.protocol == IPPROTO_TCP ? TCP_LEN : UDP_LEN;
+	__u32 network = p->ipv6 ? IPV6_LEN : IPV4_LEN;
+	__u64 sum;
+	int partial;
+
+	p->transport_len = quote;
+	partial = trim(skb, p, quote);
+	if (partial < 0)
+		return 0;
+	sum = quoted_sum(p, partial);
+	if (bpf_skb_adjust_room(skb, network + ICMP_LEN, BPF_ADJ_ROOM_MAC, 0))
+		return 0;
+	if (p->ipv6)
+		return !put_error6(skb, p, icmp, sum, network + quote);
+	return !put_error4(skb, p, icmp, sum, network + quote);
+}
+
+/* answer sends an error back, and drops what it is about. */
+static __noinline int answer(struct __sk_buff *skb, struct found *f, struct packet *p, struct icmphdr *icmp, enum flow_count what)
+{
+	struct out out;
+
+	if (!in_budget() || !back(skb, f, p, &out) || !put_error(skb, p, icmp)) {
+		count(FLOW_COUNT_UNTOLD, 1);
+		return TC_ACT_SHOT;
+	}
+	count(what, 1);
+	return leave(&out);
+}
+
+static __always_inline int too_big(struct __sk_buff *skb, struct found *f, struct packet *p, __u32 mtu)
+{
+	struct icmphdr icmp = {
+		.type = p->ipv6 ? ICMPV6_PKT_TOOBIG : ICMP_DEST_UNREACH,
+		.code = p->ipv6 ? 0 : ICMP_FRAG_NEEDED,
+		.rest = p->ipv6 ? htonl(mtu) : htonl(mtu & 0xffff),
+	};
+
+	tell(f->element, EVENT_TOO_BIG, mtu);
+	return answer(skb, f, p, &icmp, FLOW_COUNT_TOO_BIG);
+}
+
+static __always_inline int expired(struct __sk_buff *skb, struct found *f, struct packet *p)
+{
+	struct icmphdr icmp = {.type = p->ipv6 ? ICMPV6_TIME_EXCEED : ICMP_TIME_EXCEEDED};
+
+	return answer(skb, f, p, &icmp, FLOW_COUNT_EXPIRED);
+}
+
+/* swap makes the headers those of an answer. */
+static __always_inline void swap(struct packet *p)
+{
+	struct address from = p->tuple.source;
+	__be16 port = p->tcp.source;
+
+	p->tuple.source = p->tuple.destination;
+	p->tuple.destination = from;
+	p->tcp.source = p->tcp.dest;
+	p->tcp.dest = port;
+	if (p->ipv6) {
+		p->ip6.saddr = p->tuple.source;
+		p->ip6.daddr = p->tuple.destination;
+		p->ip6.hop_limit = 64;
+	} else {
+		p->ip4.saddr = p->tuple.source.words[3];
+		p->ip4.daddr = p->tuple.destination.words[3];
+		p->ip4.ttl = 64;
+	}
+}
+
+/* refuse answers a segment with a reset that its sender believes: it has the number that it
+ * acknowledges. */
+static __noinline int refuse(struct __sk_buff *skb, struct found *f, struct packet *p)
+{
+	struct out out;
+
+	if (p->tcp.flags & TCP_RST) {
+		saw(f->path, SEEN_RESET);
+		return TC_ACT_SHOT;
+	}
+	if (!(p->tcp.flags & TCP_ACK) || p->odd || p->fragment)
+		return TC_ACT_SHOT;
+	if (!back(skb, f, p, &out)) {
+		count(FLOW_COUNT_NO_WAY, 1);
+		return TC_ACT_SHOT;
+	}
+	swap(p);
+	p->transport_len = TCP_LEN;
+	p->tcp.doff = TCP_LEN / 4 << 4;
+	p->tcp.flags = TCP_RST;
+	p->tcp.seq = p->tcp.ack_seq;
+	p->tcp.ack_seq = 0;
+	p->tcp.window = 0;
+	p->tcp.urg_ptr = 0;
+	if (!shorten(skb, p)) {
+		count(FLOW_COUNT_FAILED, 1);
+		return TC_ACT_SHOT;
+	}
+	count(FLOW_COUNT_RESET, 1);
+	return leave(&out);
+}
+
+#endif

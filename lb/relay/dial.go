@@ -173,6 +173,7 @@ func (f *tcpFlow) connected() {
 		f.retry(answerFailure(err))
 		return
 	}
+	f.shown.tell(f.rec)
 	f.established()
 }
 

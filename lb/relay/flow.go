@@ -66,6 +66,7 @@ type tcpFlow struct {
 	// Dialling.
 	tried     []*sched.Backend
 	lease     handoff.Lease
+	shown     showing
 	dialTry   int
 	dialStart int64
 	failed    flow.DialFailure // the last one

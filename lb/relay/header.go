@@ -74,7 +74,7 @@ func (f *tcpFlow) badHeader() {
 // so that it takes a header whole or is broken.
 func (f *tcpFlow) sendHeader() error {
 	var version proxyproto.Version
-	switch f.clientAddress() {
+	switch clientAddressOf(f.fe) {
 	case lb.ProxyV1:
 		version = proxyproto.V1
 	case lb.ProxyV2:

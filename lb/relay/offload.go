@@ -1,11 +1,9 @@
 package relay
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
-	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/handoff"
 	"github.com/baton-lb/baton/lb/sched"
 )
@@ -18,17 +16,11 @@ func (f *tcpFlow) prepare(b *sched.Backend) {
 		Record: f.rec, Client: f.peer, Frontend: f.local, Backend: b.Address, ClientFD: f.front.fd,
 		Policy: f.fe.Service.Offload, Timeouts: f.fe.Service.Timeouts,
 	}
-	if f.clientAddress() == lb.Transparent {
-		r.Transparent = f.client
-	}
+	f.shown = f.w.r.show(f.fe, f.client, b.Address.Addr())
+	r.Transparent = f.shown.client
 	var why flow.NotOffloaded
 	f.lease, why = f.w.r.offloader.Prepare(r)
 	f.rec.NotOffloaded(why)
-}
-
-// clientAddress is how the backend is to learn of the client.
-func (f *tcpFlow) clientAddress() lb.ClientAddress {
-	return cmp.Or(f.fe.ClientAddress, f.fe.Service.ClientAddress)
 }
 
 // dialParams says how the next attempt to reach b is made. The peer is watched
@@ -38,10 +30,13 @@ func (f *tcpFlow) dialParams(b *sched.Backend) (p DialParams) {
 		p.Local = f.lease.Local()
 	}
 	if !p.Local.Addr().IsValid() && p.Local.Port() == 0 {
-		p.Local = f.w.r.sources.local(b.Address.Addr(), f.dialTry)
-		return p
+		if f.shown.client.IsValid() {
+			p.Local = f.shown.from(f.dialTry)
+		} else {
+			p.Local = f.w.r.sources.local(b.Address.Addr(), f.dialTry)
+		}
 	}
-	p.Transparent = f.clientAddress() == lb.Transparent && p.Local.Addr() == f.client.Addr()
+	p.Transparent = f.shown.used(p.Local)
 	return p
 }
 

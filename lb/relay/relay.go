@@ -33,6 +33,8 @@ type Options struct {
 
 	Source SourceParams
 
+	Transparency Transparency // for clientAddress: transparent; nil = addresses are masked
+
 	Offloader   handoff.Offloader   // nil = handoff.None
 	Kept        []handoff.Kept      // UDP sessions that it has carried since before this process: see Relay.Keep
 	ObserveDial func(time.Duration) // how long a backend took to answer; must not block
@@ -70,18 +72,19 @@ func (o *Options) setDefaults() {
 // Relay is the userspace data path. New starts it, Close ends it.
 type Relay struct {
 	// Immutable.
-	store     *store.Store
-	picker    *pick.Picker
-	registry  *flow.Registry
-	log       *slog.Logger
-	offloader handoff.Offloader
-	observe   func(time.Duration)
-	sources   *sources
-	budget    *budget
-	workers   []*worker
-	watching  context.Context // ends with Close
-	stopWatch context.CancelFunc
-	running   sync.WaitGroup
+	store        *store.Store
+	picker       *pick.Picker
+	registry     *flow.Registry
+	log          *slog.Logger
+	offloader    handoff.Offloader
+	transparency Transparency // nil = none
+	observe      func(time.Duration)
+	sources      *sources
+	budget       *budget
+	workers      []*worker
+	watching     context.Context // ends with Close
+	stopWatch    context.CancelFunc
+	running      sync.WaitGroup
 
 	stateDir string
 
@@ -90,6 +93,7 @@ type Relay struct {
 	udpLimits  limitTable
 	saved      savedSessions
 	strays     strays
+	udpTuples  udpTuples
 	udpChanges atomic.Uint64 // how often UDP sessions have come, moved or gone
 
 	mu        sync.Mutex // guards what follows
@@ -116,7 +120,7 @@ func New(o Options) (_ *Relay, err error) {
 	}()
 	r := &Relay{
 		store: o.Store, picker: o.Picker, registry: o.Registry, log: o.Log,
-		offloader: o.Offloader, observe: o.ObserveDial, stateDir: o.StateDir,
+		offloader: o.Offloader, transparency: o.Transparency, observe: o.ObserveDial, stateDir: o.StateDir,
 		inherit: in,
 	}
 	if r.sources, err = newSources(o.Source); err != nil {

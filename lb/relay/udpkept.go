@@ -108,10 +108,16 @@ func savedOf(k *handoff.Kept, carried flow.Counters) savedSession {
 func (u *udpSocket) keep(fe *store.Frontend, k *handoff.Kept) bool {
 	r := u.w.r
 	c := udpClient{peer: k.Client, client: k.Client, local: k.Frontend, asked: k.Frontend}
-	if !u.mayGoOn(fe, &c, k.Backend) || !r.sources.has(k.Source, k.Backend.Addr()) {
+	dial := udpTo
+	if k.Source.Addr() == k.Client.Addr() {
+		dial = udpFrom
+	} else if !r.sources.has(k.Source, k.Backend.Addr()) {
 		return false
 	}
-	fd, _, err := udpTo(k.Backend, k.Source)
+	if !u.mayGoOn(fe, &c, k.Backend) {
+		return false
+	}
+	fd, _, err := dial(k.Backend, k.Source)
 	if err != nil {
 		return false
 	}
@@ -181,6 +187,7 @@ func (u *udpSocket) goOn(fe *store.Frontend, c *udpClient, e *savedSession, k *h
 	}
 	s.adopt(fe)
 	s.fd, s.backend, s.source = fd, b, e.Source
+	s.adoptShown(fe, e.Source, b.Address)
 	s.begin(lim)
 	if s.bound() != "" {
 		s.withdraw()

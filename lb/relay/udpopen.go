@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"errors"
 	"math"
 	"net/netip"
@@ -166,7 +165,7 @@ func (s *udpSession) choose(how flow.Picked) error {
 func (s *udpSession) adopt(fe *store.Frontend) {
 	s.fe = fe
 	s.header = nil
-	if cmp.Or(fe.ClientAddress, fe.Service.ClientAddress) == lb.ProxyV2 {
+	if clientAddressOf(fe) == lb.ProxyV2 {
 		s.header = proxyproto.Append(nil, proxyproto.V2, proxyproto.Datagram, s.client, s.asked)
 	}
 }
@@ -175,12 +174,16 @@ func (s *udpSession) adopt(fe *store.Frontend) {
 // another of this host's addresses.
 func (s *udpSession) connect(b *sched.Backend, source netip.AddrPort) error {
 	w := s.u.w
-	fd, source, err := w.r.dialUDP(b.Address, source)
+	shown := w.r.show(s.fe, s.client, b.Address.Addr())
+	fd, source, err := w.r.dialSession(b.Address, source, &shown)
 	if err != nil {
 		return err
 	}
 	if err := w.loop.AddReader(fd, s); err != nil {
 		unix.Close(fd)
+		if shown.client.IsValid() {
+			w.r.udpTuples.give(udpTuple{source, b.Address})
+		}
 		return unix.ENOMEM
 	}
 	moves := s.fd >= 0
@@ -189,7 +192,8 @@ func (s *udpSession) connect(b *sched.Backend, source netip.AddrPort) error {
 		s.drain()
 	}
 	s.closeSocket()
-	s.fd, s.backend, s.source = fd, b, source
+	s.fd, s.backend, s.source, s.shown = fd, b, source, shown
+	s.shown.tell(s.rec)
 	s.together[toBackend] = math.MaxUint16
 	if moves {
 		s.planCarrying()
@@ -212,6 +216,15 @@ func (s *udpSession) drain() {
 		}
 		s.toClient(u.spare.sender, msgs)
 	}
+}
+
+// dialSession makes a session's socket, at its client's address where that may be
+// shown.
+func (r *Relay) dialSession(to, local netip.AddrPort, shown *showing) (fd int, source netip.AddrPort, err error) {
+	if shown.client.IsValid() {
+		return r.dialShown(to, shown)
+	}
+	return r.dialUDP(to, local)
 }
 
 // dialUDP makes a socket to a backend, at the given local address if that is free
@@ -238,7 +251,11 @@ func (r *Relay) dialUDP(to, local netip.AddrPort) (fd int, source netip.AddrPort
 // udpTo makes a connected socket and says where it is. The network's errors are
 // queued: a refusal is reported without that too, an unreachable host is not.
 func udpTo(to, local netip.AddrPort) (fd int, source netip.AddrPort, err error) {
-	fd, err = datagram.NewSocket(datagram.SocketParams{Local: local, Errors: true}, to.Addr())
+	return udpSocketTo(datagram.SocketParams{Local: local, Errors: true}, to)
+}
+
+func udpSocketTo(p datagram.SocketParams, to netip.AddrPort) (fd int, source netip.AddrPort, err error) {
+	fd, err = datagram.NewSocket(p, to.Addr())
 	if err != nil {
 		return -1, source, err
 	}

@@ -51,6 +51,7 @@ type udpSession struct {
 	fd       int
 	backend  *sched.Backend
 	source   netip.AddrPort     // the socket's own address
+	shown    showing            // how the backend sees the client
 	tried    []*sched.Backend   // have refused since the last answer
 	failed   flow.DialFailure   // of the last attempt to connect a socket
 	blamed   bool               // an attempt failed by a backend's fault
@@ -171,6 +172,7 @@ func (s *udpSession) closeSocket() {
 		s.u.w.loop.Forget(s.fd)
 		unix.Close(s.fd)
 		s.fd = -1
+		s.giveTuple()
 	}
 }
 

@@ -14,6 +14,7 @@ type SocketParams struct {
 	Freebind    bool           // Local may be local by a route only (IPv6)
 	ReusePort   bool           // share Local with other sockets of this process
 	ReuseAddr   bool
+	Transparent bool // Local may be an address of another host (IP_TRANSPARENT)
 	PacketInfo  bool // tell the local address of each datagram: for wildcard sockets
 	Errors      bool // queue ICMP errors (IP_RECVERR): see ReadError
 	Deaf        bool // throw away what comes, until Listen
@@ -125,6 +126,7 @@ func (p SocketParams) options(family int) []option {
 		}
 	}
 	on(p.Freebind, pick(option{unix.SOL_IP, unix.IP_FREEBIND, 1, false}, option{unix.SOL_IPV6, unix.IPV6_FREEBIND, 1, false}))
+	on(p.Transparent, pick(option{unix.SOL_IP, unix.IP_TRANSPARENT, 1, false}, option{unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1, false}))
 	on(p.ReusePort, option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false})
 	on(p.ReuseAddr, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, false})
 	on(p.PacketInfo, pick(option{unix.SOL_IP, unix.IP_PKTINFO, 1, false}, option{unix.SOL_IPV6, unix.IPV6_RECVPKTINFO, 1, false}))

@@ -193,3 +193,36 @@ func TestAdoptNothingOfADeviceThatMoved(t *testing.T) {
 		t.Errorf("the device that moved has %q", got)
 	}
 }
+
+// TestUpgrade has two processes' programs at once: the second takes over in place, and the first lets go.
+func TestUpgrade(t *testing.T) {
+	eachHow(t, func(t *testing.T, clsact bool) {
+		star := testnet.NewStar(t, 0)
+		h := star.Balancer
+		_, dir := mountForTest(t, h)
+		pinForTest(t, dir, twoMaps())
+		before, after := newCounted(t), newCounted(t)
+		first := openDevices(t, h, before, linksDir(dir), clsact)
+		if err := first.sync(); err != nil {
+			t.Fatal(err)
+		}
+		links, _ := identity(t, h, "eth0")
+		second := openDevices(t, h, after, linksDir(dir), clsact)
+		for _, d := range []*devices{second, first} { // the first looks once more
+			if err := d.sync(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if now, _ := identity(t, h, "eth0"); now != links {
+			t.Errorf("attached is %q, was %q", now, links)
+		}
+		seen := before.ingress.n(t)
+		talk(t, star.Client, netip.AddrPortFrom(h.IP4, h.Serve(0, testnet.Named("x")).Port))
+		if before.ingress.n(t) != seen || after.ingress.n(t) == 0 {
+			t.Errorf("the first saw %d more packets, the second %d", before.ingress.n(t)-seen, after.ingress.n(t))
+		}
+	})
+}

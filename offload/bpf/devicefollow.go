@@ -143,16 +143,24 @@ func (d *devices) syncLocked(all []netlink.Link) error {
 		}
 		errs = append(errs, err)
 		if after := d.statusOf(index); after != before {
-			d.log.Info("device", "if", name, "how", after.How, "xdp", after.XDP, "err", after.Why)
+			d.tell(after)
 		}
 	}
 	for index, dev := range d.on {
 		if !here[index] {
-			d.log.Info("device is gone", "if", dev.status.Name)
+			d.log.Info("a device is gone", "if", dev.status.Name)
 			errs = append(errs, d.detachLocked(index))
 		}
 	}
 	return errors.Join(append(errs, d.tidyLinks(here))...)
+}
+
+func (d *devices) tell(dev Device) {
+	if dev.How == "" {
+		d.log.Warn("flows through a device stay in userspace", "if", dev.Name, "err", dev.Why)
+		return
+	}
+	d.log.Info("programs are on a device", "if", dev.Name, "how", dev.How, "xdp", dev.XDP)
 }
 
 func (d *devices) statusOf(index int) Device {

@@ -66,7 +66,7 @@ type parkedFrame struct {
 // the flows. The error wraps ErrNotSupported, ErrPermission, or says what else is in the way; handoffs go on without.
 func OpenLot(f *Flows) (*Lot, error) {
 	var ours uint32
-	return openLot(func(index uint32) error {
+	tell := func(index uint32) error {
 		if index == 0 { // not where another process has one by now
 			var s flowSettings
 			if err := f.maps.FlowSettings.Lookup(uint32(0), &s); err != nil || s.Lot != ours {
@@ -75,13 +75,19 @@ func OpenLot(f *Flows) (*Lot, error) {
 		}
 		ours = index
 		return f.SetLot(int(index))
-	}, f.log)
+	}
+	return openLot(lotParams{tell: tell, log: f.log})
 }
 
-// openLot makes a lot in the calling thread's network namespace. tell is called with its device's index, and with 0 when
-// it is closed.
-func openLot(tell func(index uint32) error, log *slog.Logger) (_ *Lot, err error) {
-	l := &Lot{tell: tell, parked: make(map[lotKey]*parked), buffer: make([]byte, vnetHeader+ethernetHeader+vlanTag+1<<16)}
+type lotParams struct {
+	tell   func(index uint32) error // where held packets are to be sent: the lot's device, or 0 when it is closed
+	log    *slog.Logger
+	clsact bool // even where there is tcx
+}
+
+// openLot makes a lot in the calling thread's network namespace.
+func openLot(p lotParams) (_ *Lot, err error) {
+	l := &Lot{tell: p.tell, parked: make(map[lotKey]*parked), buffer: make([]byte, vnetHeader+ethernetHeader+vlanTag+1<<16)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open parking lot: %w", err), l.Close())
@@ -90,15 +96,16 @@ func openLot(tell func(index uint32) error, log *slog.Logger) (_ *Lot, err error
 	if err := loadLotObjects(&l.objects, nil); err != nil {
 		return nil, explain(err, nil)
 	}
-	if l.devices, err = newDevices(devicePrograms{Ingress: l.objects.LotIngress, Egress: l.objects.LotEgress}, "", false, log); err != nil {
+	if l.devices, err = newDevices(devicePrograms{Ingress: l.objects.LotIngress, Egress: l.objects.LotEgress}, "", false, p.log); err != nil {
 		return nil, err
 	}
+	l.devices.clsact = l.devices.clsact || p.clsact
 	if err := l.openDevice(); err != nil {
 		return nil, err
 	}
 	l.done = make(chan struct{})
 	go l.read()
-	return l, tell(uint32(l.index))
+	return l, p.tell(uint32(l.index))
 }
 
 func (l *Lot) openDevice() error {

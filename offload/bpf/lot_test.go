@@ -85,7 +85,8 @@ func newLotGround(t *testing.T, clsact bool) *lotGround {
 	}
 	var err error
 	g.Balancer.Do(func() {
-		g.lot, err = openLot(func(index uint32) error { g.told = append(g.told, index); return nil }, nil)
+		tell := func(index uint32) error { g.told = append(g.told, index); return nil }
+		g.lot, err = openLot(lotParams{tell: tell, clsact: clsact})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -256,7 +257,7 @@ func TestLotIsBounded(t *testing.T) {
 	if l.counts.Full != 10 || l.bytes > lotFlowBytes {
 		t.Errorf("of one flow: %+v, %d bytes", l.counts, l.bytes)
 	}
-	for port := range uint16(1000) {
+	for port := range uint16(80) {
 		k.from = netip.AddrPortFrom(k.from.Addr(), port)
 		l.park(append(parkedPacket(k, false), make([]byte, 1<<20)...), start.Add(time.Second))
 	}

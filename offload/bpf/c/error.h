@@ -147,6 +147,8 @@ static __noinline int answer(struct __sk_buff *skb, struct found *f, struct pack
 		return TC_ACT_SHOT;
 	}
 	count(what, 1);
+	if (what == FLOW_COUNT_TOO_BIG)
+		tell(f->element, EVENT_TOO_BIG, ntohl(icmp->rest));
 	return leave(&out);
 }
 
@@ -158,7 +160,6 @@ static __always_inline int too_big(struct __sk_buff *skb, struct found *f, struc
 		.rest = p->ipv6 ? htonl(mtu) : htonl(mtu & 0xffff),
 	};
 
-	tell(f->element, EVENT_TOO_BIG, mtu);
 	return answer(skb, f, p, &icmp, FLOW_COUNT_TOO_BIG);
 }
 

@@ -36,10 +36,7 @@ func (s *Service) validateBuilt(f *faults) {
 	if s.ClientAddress == Transparent {
 		f.notBuilt("clientAddress", "clientAddress transparent")
 	}
-	if s.Offload.Mode == OffloadAlways {
-		f.notBuilt("offload.mode", "offload mode always")
-	}
-	if s.Offload.Path != OffloadPathAuto {
+	if s.Offload.Path == OffloadPathFlowtable {
 		f.notBuilt("offload.path", "offload path "+string(s.Offload.Path))
 	}
 	if s.SCTP.Mode == SCTPKernel {

@@ -21,8 +21,7 @@ func TestNotBuilt(t *testing.T) {
 		{"multihomed backend", func(s *Service) { s.Backends[0].More = []netip.Addr{netip.MustParseAddr("10.9.0.1")} }, "backends[0].addresses: a backend with several addresses"},
 		{"steer", func(s *Service) { s.Mode = flow.ModeSteer }, "mode: mode steer"},
 		{"transparent", func(s *Service) { s.ClientAddress = Transparent }, "clientAddress: clientAddress transparent"},
-		{"offload always", func(s *Service) { s.Offload.Mode = OffloadAlways }, "offload.mode: offload mode always"},
-		{"offload path", func(s *Service) { s.Offload.Path = OffloadPathBPF }, "offload.path: offload path bpf"},
+		{"offload path", func(s *Service) { s.Offload.Path = OffloadPathFlowtable }, "offload.path: offload path flowtable"},
 		{"sctp kernel", func(s *Service) { s.SCTP.Mode = SCTPKernel }, "sctp.mode: sctp mode kernel"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/baton-lb/baton/internal/admin"
+	"github.com/baton-lb/baton/lb/relay"
 	"github.com/baton-lb/baton/lb/relay/capture"
+	"github.com/baton-lb/baton/offload/bpf"
 )
 
 func newCleanupCommand() *cobra.Command {
@@ -24,8 +26,9 @@ func newCleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove every kernel object that an instance left behind",
 		Long: `Remove what an instance of this network namespace left in the kernel (routes,
-sysctls) and in its state directory. An instance that stops cleans up by itself;
-this is for one that was killed and will not be started again.`,
+sysctls, offloaded flows with their programs and maps) and in its state directory.
+Flows that the kernel carries end. An instance that stops cleans up by itself, but
+for flows that live on; this is for when none will be started again.`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", defaultStateDir, "state directory of the instance")
@@ -66,13 +69,45 @@ func tellRemoved(out io.Writer, format output, did []string, all bool) error {
 	return nil
 }
 
-// cleanup removes what it can.
+// cleanup removes what it can: first what carries packets.
 func cleanup(stateDir string) (did []string, err error) {
-	did, err = capture.Cleanup(stateDir)
-	if removed, fileErr := removeSocket(filepath.Join(stateDir, filepath.Base(defaultSocket))); fileErr != nil {
-		err = errors.Join(err, fileErr)
-	} else if removed != "" {
-		did = append(did, removed)
+	dir := ""
+	if _, statErr := os.Stat(filepath.Join(stateDir, "bpf")); statErr == nil {
+		dir, err = bpf.MountBPFFS(stateDir)
+	}
+	for _, remove := range []func() ([]string, error){
+		func() ([]string, error) { return removeKernelPath(stateDir, dir) },
+		func() ([]string, error) { return capture.Cleanup(stateDir) },
+		func() ([]string, error) { return removeSockets(filepath.Join(stateDir, filepath.Base(defaultSocket))) },
+		func() ([]string, error) { return removeFile(filepath.Join(stateDir, relay.SavedFile)) },
+	} {
+		removed, removeErr := remove()
+		did, err = append(did, removed...), errors.Join(err, removeErr)
+	}
+	return did, err
+}
+
+// removeFile removes a file, if it is there.
+func removeFile(path string) (did []string, err error) {
+	err = os.Remove(path)
+	switch {
+	case err == nil:
+		return []string{"file " + path}, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	}
+	return nil, err
+}
+
+// removeSockets removes the socket of an instance that is gone, and those that
+// upgrades have set aside.
+func removeSockets(path string) (did []string, err error) {
+	aside, err := filepath.Glob(path + ".*")
+	for _, p := range append([]string{path}, aside...) {
+		removed, removeErr := removeSocket(p)
+		if err = errors.Join(err, removeErr); removed != "" {
+			did = append(did, removed)
+		}
 	}
 	return did, err
 }

@@ -204,6 +204,9 @@ func (in *instance) letGo(p *admin.Pipe, h *relay.Handover) (err error) {
 	if err := expect(p, stepServing); err != nil {
 		return err
 	}
+	if err := in.kernel.letGo(); err != nil {
+		in.log.Warn("the kernel path was not let go of cleanly", "err", err)
+	}
 	in.admin.LeaveTCP()
 	if in.guard != nil {
 		err = in.guard.bpf.Close()

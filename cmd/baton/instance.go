@@ -40,6 +40,8 @@ type instance struct {
 	picker    *pick.Picker
 	guard     *guard // nil = none, and noGuard says why
 	noGuard   error
+	metrics   *admin.Metrics
+	kernel    kernelPath
 	relay     *relay.Relay
 	health    *health.Checker
 	nodePorts *health.NodePorts
@@ -52,7 +54,8 @@ type instance struct {
 	handing handing
 	aside   string // where the socket is after another process has taken over; "" = nowhere
 
-	stop    context.CancelFunc // of the goroutines below
+	ctx     context.Context // of the goroutines below
+	stop    context.CancelFunc
 	running sync.WaitGroup
 	closers []func() error // see close
 }
@@ -68,6 +71,7 @@ func startInstance(ctx context.Context, o runOptions, log *slog.Logger) (_ *inst
 		o.socket = config.Admin.Socket
 	}
 	in := &instance{o: o, log: log, handing: handing{done: make(chan struct{})}}
+	in.ctx, in.stop = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			if in.before != nil {
@@ -120,7 +124,7 @@ func absolute(path string) string {
 
 // build makes the parts and connects them. Nothing is served yet.
 func (in *instance) build(config *file.Config) (err error) {
-	metrics := admin.NewMetrics()
+	in.metrics = admin.NewMetrics()
 	registry := flow.Options{}
 	if in.o.accessLog {
 		in.access = admin.NewAccessLog(admin.AccessLogOptions{Log: in.log})
@@ -130,7 +134,7 @@ func (in *instance) build(config *file.Config) (err error) {
 	in.registry = flow.NewRegistry(registry)
 	in.picker = pick.New(pick.Options{})
 	in.store = store.New(store.Options{Registry: in.registry, Zone: config.Zone, Log: in.log})
-	in.store.OnProgrammed(func(r store.Round) { metrics.Programming.Observe(r.Duration) })
+	in.store.OnProgrammed(func(r store.Round) { in.metrics.Programming.Observe(r.Duration) })
 	mode, err := capture.ParseMode(string(config.Capture))
 	if err != nil {
 		return err
@@ -141,15 +145,18 @@ func (in *instance) build(config *file.Config) (err error) {
 	}
 	options := relay.Options{
 		Store: in.store, Picker: in.picker, Registry: in.registry, Log: in.log,
-		Capture: mode, NoGuard: in.noGuard, StateDir: in.o.stateDir, ObserveDial: metrics.Dial.Observe,
-		Loops: eventLoops(),
+		Capture: mode, NoGuard: in.noGuard, StateDir: in.o.stateDir, ObserveDial: in.metrics.Dial.Observe,
+		Loops: eventLoops(), Offloader: &in.kernel,
 		Source: relay.SourceParams{
 			Addresses: config.Source.Addresses, FirstPort: config.Source.Ports.Lo, LastPort: config.Source.Ports.Hi,
 		},
 	}
-	if in.before != nil {
+	if in.before != nil { // which has the kernel path yet
 		options.Inherit = in.before.inheritance()
+	} else if err := in.openKernelPath(config); err != nil {
+		return err
 	}
+	in.onClose(in.closeKernelPath)
 	var drops func() map[flow.Drop]uint64
 	if in.guard != nil {
 		options.Guard, drops = in.guard, in.guard.drops
@@ -158,6 +165,7 @@ func (in *instance) build(config *file.Config) (err error) {
 		return err
 	}
 	in.onClose(in.relay.Close)
+	in.adoptKernelFlows()
 	in.health = health.New(health.Options{
 		Store: in.store, Failing: in.registry.Failing(), Log: in.log,
 		DialLocal: health.Local(config.Source.Addresses, 0, 0),
@@ -175,7 +183,7 @@ func (in *instance) build(config *file.Config) (err error) {
 	}
 	in.admin, err = admin.New(admin.Options{
 		Socket: in.o.socket, HTTP: in.http, Aside: in.before != nil, TCP: tcp, Upgrade: in.handOver,
-		Registry: in.registry, Store: in.store, Affinity: in.picker, Health: in.health, Metrics: metrics,
+		Registry: in.registry, Store: in.store, Affinity: in.picker, Health: in.health, Handoffs: &handoffs{registry: in.registry, tcp: &in.kernel, udp: in.relay}, Metrics: in.metrics,
 		Drops: drops, Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
 	})
 	if err != nil {
@@ -188,8 +196,7 @@ func (in *instance) build(config *file.Config) (err error) {
 // serve starts the loops, hands the file to the store, and waits until it has
 // been programmed.
 func (in *instance) serve(ctx context.Context, config *file.Config) (err error) {
-	running, stop := context.WithCancel(context.Background())
-	in.stop = stop
+	running := in.ctx
 	in.source, err = file.NewSource(config, in.store.Source("file"), file.Options{Log: in.log})
 	if err != nil {
 		return err
@@ -216,10 +223,11 @@ func (in *instance) serve(ctx context.Context, config *file.Config) (err error) 
 		return err
 	}
 	if in.before != nil {
-		if err := in.takeOver(); err != nil {
+		if err := in.takeOver(config); err != nil {
 			return err
 		}
 	}
+	in.tellKernelPath()
 	in.lifecycle.SetReady()
 	return nil
 }
@@ -275,10 +283,8 @@ func (in *instance) onClose(f func() error) { in.closers = append(in.closers, f)
 
 // close undoes everything, the last first. It may be called more than once.
 func (in *instance) close() error {
-	if in.stop != nil {
-		in.stop()
-		in.running.Wait()
-	}
+	in.stop()
+	in.running.Wait()
 	var errs []error
 	for len(in.closers) > 0 {
 		last := len(in.closers) - 1

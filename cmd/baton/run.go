@@ -153,27 +153,86 @@ func (in *instance) drain(signals <-chan os.Signal, reason flow.Reason, timeout 
 			}
 		}
 	}()
-	if left := in.relay.Drain(ctx); left > 0 {
-		in.reportLeft(left)
+	left := in.relay.Drain(ctx)
+	if in.endsCarried() {
+		in.endCarried(ctx, reason)
+	}
+	if left > 0 {
+		in.reportLeft(left, flow.PathUserspace)
 		in.relay.ResetAll(reason)
+	}
+	if n := in.carried(); n > 0 {
+		in.log.Info("flows live on in the kernel: the next start goes on with them, `baton cleanup` ends them", "flows", n)
 	}
 	err := in.close()
 	in.log.Info("stopped")
 	return err
 }
 
+// endsCarried reports whether the flows that the kernel carries end with the
+// process.
+func (in *instance) endsCarried() bool { return in.o.flowsOnExit != "keep" && !in.handing.isDone() }
+
+// endCarried waits until the connections that the kernel carries have ended, and
+// ends what is left of them, and all UDP sessions: those have no end of their own.
+func (in *instance) endCarried(ctx context.Context, reason flow.Reason) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for in.carriedConnections() > 0 && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	if n := in.carriedConnections(); n > 0 {
+		in.reportLeft(n, flow.PathBPF)
+	}
+	for _, rec := range in.registry.Records() {
+		if rec.View().Path != flow.PathUserspace {
+			rec.End(flow.ByBaton, reason)
+		}
+	}
+	until := time.NewTimer(endWait)
+	defer until.Stop()
+	for in.carried() > 0 {
+		select {
+		case <-until.C:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// endWait is how long flows that are being ended are waited for.
+const endWait = 2 * time.Second
+
+// carriedConnections is how many TCP flows the kernel carries.
+func (in *instance) carriedConnections() (n int) {
+	for _, rec := range in.registry.Records() {
+		if v := rec.View(); v.Path != flow.PathUserspace && v.Protocol == flow.TCP {
+			n++
+		}
+	}
+	return n
+}
+
 // reportedFlows is how many of the flows that are left are named one by one.
 const reportedFlows = 20
 
-// reportLeft names the flows that are about to be reset.
-func (in *instance) reportLeft(left int) {
-	in.log.Warn("flows are left and will be reset", "flows", left)
-	for i, rec := range in.registry.Records() {
-		if i == reportedFlows {
-			in.log.Warn("and more", "flows", left-i)
+// reportLeft names the flows of a path that are about to be reset.
+func (in *instance) reportLeft(left int, path flow.PathName) {
+	in.log.Warn("flows are left and will be reset", "flows", left, "path", path)
+	named := 0
+	for _, rec := range in.registry.Records() {
+		v := rec.View()
+		if v.Path != path {
+			continue
+		}
+		if named == reportedFlows {
+			in.log.Warn("and more", "flows", left-named)
 			return
 		}
-		v := rec.View()
+		named++
 		in.log.Warn("left", "flow", v.ID, "svc", v.Service, "client", v.Client, "backend", v.Backend, "state", v.State)
 	}
 }

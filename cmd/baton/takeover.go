@@ -8,14 +8,19 @@ import (
 
 	"github.com/baton-lb/baton/internal/admin"
 	"github.com/baton-lb/baton/lb/health"
+	"github.com/baton-lb/baton/lb/source/file"
 	"github.com/baton-lb/baton/lb/store"
+	"github.com/baton-lb/baton/offload/bpf"
 )
 
 // takeOver makes everything ours that another instance has had until now. Before the
 // last step that one can go on as if nothing had happened; from that step on clients
 // and operators meet this one.
-func (in *instance) takeOver() error {
+func (in *instance) takeOver(config *file.Config) error {
 	b := in.before
+	if err := bpf.CheckFlows(in.o.stateDir); err != nil {
+		return err
+	}
 	in.log.Info("ready to take over", "pid", b.pid, "version", b.offer.Version)
 	if err := b.pause(); err != nil {
 		return fmt.Errorf("take over from pid %d: %w", b.pid, err)
@@ -34,6 +39,10 @@ func (in *instance) takeOver() error {
 	if err := b.release(); err != nil {
 		return fmt.Errorf("take over from pid %d: %w", b.pid, err)
 	}
+	if err := in.openKernelPath(config); err != nil {
+		in.noKernelPath(config, err)
+	}
+	in.adoptKernelFlows()
 	if err := in.relay.Begin(b.takeSessions()); err != nil {
 		in.log.Warn("not everything was taken over", "err", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/relay/capture"
 )
@@ -105,6 +106,14 @@ func (r *Relay) silenceLocked(l *listener, silent bool) error {
 // let go of them. The sessions are that one's. It is for a relay with an
 // Inheritance, which until then takes nothing; a second call does nothing.
 func (r *Relay) Begin(sessions []Inherited) error {
+	reset := make(map[member]flow.Reason)
+	err := r.begin(sessions, reset)
+	r.endFlows(reset)
+	return err
+}
+
+// begin is Begin, but for the flows that are to be ended.
+func (r *Relay) begin(sessions []Inherited, reset map[member]flow.Reason) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.inherit.holding || r.closing {
@@ -126,5 +135,8 @@ func (r *Relay) Begin(sessions []Inherited) error {
 	r.inherit.unwatched = nil
 	r.inherit.closeRest()
 	r.sweepLocked()
+	if r.judged { // before there was anything to judge
+		r.judgeAdopted(r.store.Snapshot(), reset)
+	}
 	return err
 }

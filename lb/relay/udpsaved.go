@@ -19,6 +19,10 @@ import (
 // The time of its last change is when its sessions were last known to be alive.
 const savedFile = "udp-sessions.json"
 
+// SavedFile is the name of the file in the state directory that a Relay leaves there
+// for the next one.
+const SavedFile = savedFile
+
 // saveEvery is how old the file may be when the process is killed.
 const saveEvery = 5 * time.Second
 

@@ -134,8 +134,6 @@ func TestNotBuilt(t *testing.T) {
 		{one("mode: steer"), `4: service web: mode: mode steer is not built yet in this version`},
 		{one("health:", "  probe: sctp"), `5: service web: health.probe: an sctp probe is not built yet in this version`},
 		{one("clientAddress: transparent"), `4: service web: clientAddress: clientAddress transparent is not built yet in this version`},
-		{one("offload:", "  mode: always"), `5: service web: offload.mode: offload mode always is not built yet in this version`},
-		{one("offload:", "  afterAge: 1s", "  path: bpf"), `6: service web: offload.path: offload path bpf is not built yet in this version`},
 		{one("offload: {path: flowtable}"), `4: service web: offload.path: offload path flowtable is not built yet in this version`},
 		{one("sctp: {mode: kernel}"), `4: service web: sctp.mode: sctp mode kernel is not built yet in this version`},
 		{

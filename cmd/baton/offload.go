@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/baton-lb/baton/internal/admin"
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/handoff"
+	"github.com/baton-lb/baton/lb/relay"
+	"github.com/baton-lb/baton/lb/source/file"
+	"github.com/baton-lb/baton/offload"
+	"github.com/baton-lb/baton/offload/bpf"
+)
+
+// kernelPath is the instance's way to hand flows to the kernel. It is a
+// handoff.Offloader that can be opened after those who use it have begun, and closed
+// before they end:
+//
+//	waiting: another instance has it → open → closed
+//	         none: this host has no such way
+type kernelPath struct {
+	// Immutable after open.
+	flows *bpf.Flows
+	dir   string // where it is pinned; "" = nowhere
+
+	offloader atomic.Pointer[offload.Offloader] // nil = not open
+	none      atomic.Bool
+}
+
+var (
+	_ handoff.Offloader = (*kernelPath)(nil)
+	_ admin.Handoffs    = (*kernelPath)(nil)
+)
+
+// Prepare implements handoff.Offloader.
+func (k *kernelPath) Prepare(r handoff.Request) (handoff.Lease, flow.NotOffloaded) {
+	if o := k.offloader.Load(); o != nil {
+		return o.Prepare(r)
+	}
+	return handoff.None.Prepare(r)
+}
+
+// Carry implements handoff.Offloader.
+func (k *kernelPath) Carry(s handoff.Session) (handoff.Carrier, flow.NotOffloaded) {
+	o := k.offloader.Load()
+	switch {
+	case o != nil:
+		return o.Carry(s)
+	case k.none.Load():
+		return handoff.None.Carry(s)
+	}
+	return nil, flow.NotOffloadedBusy // for now
+}
+
+// Handoff implements admin.Handoffs.
+func (k *kernelPath) Handoff(id flow.ID) (flow.HandoffResult, flow.NotOffloaded, error) {
+	if o := k.offloader.Load(); o != nil {
+		return o.Handoff(id)
+	}
+	return flow.HandoffRefused, flow.NotOffloadedUnavailable, nil
+}
+
+// open takes over what an earlier process has left in the kernel, and begins to hand
+// flows to it. adopted is told of each such flow.
+func (k *kernelPath) open(o kernelPathOptions) (err error) {
+	defer func() {
+		if err != nil {
+			k.none.Store(true)
+		}
+	}()
+	if k.dir, err = bpf.MountBPFFS(o.stateDir); err != nil {
+		o.log.Warn("offloaded flows will end with this process", "err", err)
+	} else if private, err := bpf.PrivateMounts(); err == nil && private {
+		o.log.Warn("offloaded flows will end with the last process of this mount namespace", "dir", k.dir)
+	}
+	if k.flows, err = bpf.OpenFlows(bpf.FlowsOptions{Dir: k.dir, Log: o.log}); err != nil {
+		return err
+	}
+	lot, err := bpf.OpenLot(k.flows)
+	if err != nil {
+		o.log.Warn("handoffs will hold packets up longer: there is no place to park them", "err", err)
+		lot = nil
+	}
+	of, err := offload.New(offload.Options{
+		Kernel: offload.BPF(k.flows, lot), Registry: o.registry, Log: o.log, Ports: o.ports, StateDir: o.stateDir,
+		Observe: o.metrics.Handoff.Observe, Result: o.metrics.CountHandoff,
+		Adopt: func(a offload.Adopted) (bool, flow.Reason) {
+			o.adopted(a.Record, a.Frontend)
+			return true, "" // what the configuration says of it comes later: see relay.Relay.Adopt
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := k.flows.AttachAll(); err != nil {
+		o.log.Warn("not every device carries offloaded flows", "err", err)
+	}
+	k.offloader.Store(of)
+	return nil
+}
+
+type kernelPathOptions struct {
+	registry *flow.Registry
+	metrics  *admin.Metrics
+	ports    offload.PortParams
+	stateDir string
+	adopted  func(rec *flow.Record, frontend netip.AddrPort)
+	log      *slog.Logger
+}
+
+// run looks after the flows and the devices until ctx is done.
+func (k *kernelPath) run(ctx context.Context, in *instance) {
+	of, flows := k.offloader.Load(), k.flows
+	in.running.Go(func() { _ = of.Run(ctx) })
+	in.running.Go(func() {
+		for ctx.Err() == nil {
+			if err := flows.Follow(ctx); err != nil {
+				in.log.Warn("changes of devices are not seen", "err", err)
+				wait(ctx, time.Second)
+			}
+		}
+	})
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// letGo closes it. What is in the kernel lives on, and is somebody else's to find.
+func (k *kernelPath) letGo() error {
+	if o := k.offloader.Swap(nil); o != nil {
+		return o.Close()
+	}
+	return nil
+}
+
+// closeKernelPath lets go of the kernel path, and removes it when no flow lives
+// there.
+func (in *instance) closeKernelPath() error {
+	if in.kernel.offloader.Load() == nil {
+		return nil
+	}
+	left := in.carried()
+	if err := in.kernel.letGo(); err != nil || left > 0 {
+		return err
+	}
+	_, err := removeKernelPath(in.o.stateDir, in.kernel.dir)
+	return err
+}
+
+// carried is how many flows the kernel carries.
+func (in *instance) carried() (n int) {
+	if in.kernel.offloader.Load() == nil {
+		return 0
+	}
+	for _, rec := range in.registry.Records() {
+		if rec.View().Path != flow.PathUserspace {
+			n++
+		}
+	}
+	return n
+}
+
+// openKernelPath makes the instance able to hand flows over, if this host can. Flows
+// of another version that live in the kernel are refused: nobody would look after
+// them.
+func (in *instance) openKernelPath(config *file.Config) error {
+	err := in.kernel.open(kernelPathOptions{
+		registry: in.registry, metrics: in.metrics, stateDir: in.o.stateDir, log: in.log,
+		ports: offload.PortParams{
+			First: config.Source.Ports.Lo, Last: config.Source.Ports.Hi, Addresses: config.Source.Addresses,
+		},
+		adopted: func(rec *flow.Record, frontend netip.AddrPort) { in.relay.Adopt(rec, frontend) },
+	})
+	if errors.Is(err, bpf.ErrIncompatible) {
+		return err
+	}
+	if err != nil {
+		in.noKernelPath(config, err)
+		return nil
+	}
+	in.kernel.run(in.ctx, in)
+	return nil
+}
+
+// noKernelPath says that every flow stays in userspace, louder when somebody counts
+// on something else.
+func (in *instance) noKernelPath(config *file.Config, err error) {
+	level, wanting := slog.LevelInfo, []string(nil)
+	for _, s := range config.Services {
+		if s.Offload.Mode == lb.OffloadAlways || s.Offload.Path == lb.OffloadPathBPF {
+			level, wanting = slog.LevelError, append(wanting, s.Name)
+		}
+	}
+	args := []any{"err", err}
+	if len(wanting) > 0 {
+		args = append(args, "wanted by", wanting)
+	}
+	in.log.Log(context.Background(), level, "this host has no kernel path: every flow stays in userspace (see baton doctor)", args...)
+}
+
+// tellKernelPath says what is in force.
+func (in *instance) tellKernelPath() {
+	if in.kernel.offloader.Load() == nil {
+		return
+	}
+	var devices []string
+	for _, d := range in.kernel.flows.Devices() {
+		devices = append(devices, d.String())
+	}
+	in.log.Info("flows can be handed to the kernel", "path", flow.PathBPF, "devices", devices, "pinned", in.kernel.dir,
+		"adopted", in.carried())
+}
+
+// adoptKernelFlows goes on with the flows of an earlier process.
+func (in *instance) adoptKernelFlows() {
+	if o := in.kernel.offloader.Load(); o != nil {
+		o.Adopt()
+		in.relay.Keep(o.Kept())
+	}
+}
+
+// removeKernelPath takes everything out of the kernel that belongs to offloaded
+// flows, which end with it, and says what that was. dir is where it is pinned; "" =
+// nowhere.
+func removeKernelPath(stateDir, dir string) (did []string, err error) {
+	did, err = bpf.RemoveFlows(dir)
+	ports, portsErr := offload.ReleasePorts(stateDir)
+	if ports != "" {
+		did = append(did, "sysctl net.ipv4.ip_local_reserved_ports freed of "+ports)
+	}
+	unmounted, mountErr := bpf.UnmountBPFFS(stateDir)
+	if unmounted {
+		did = append(did, "bpffs "+stateDir+"/bpf")
+	}
+	if err = errors.Join(err, portsErr, mountErr); err != nil {
+		return did, fmt.Errorf("remove offloaded flows: %w", err)
+	}
+	return did, nil
+}
+
+var _ admin.Handoffs = (*relay.Relay)(nil)

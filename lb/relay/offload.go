@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/handoff"
 	"github.com/baton-lb/baton/lb/sched"
 )
@@ -18,6 +19,10 @@ func (f *tcpFlow) prepare(b *sched.Backend) {
 	}
 	f.shown = f.w.r.show(f.fe, f.client, b.Address.Addr())
 	r.Transparent = f.shown.client
+	if f.lease = nil; f.shown.stays && r.Policy.Mode != lb.OffloadNever {
+		f.rec.NotOffloaded(flow.NotOffloadedUnseen)
+		return
+	}
 	var why flow.NotOffloaded
 	f.lease, why = f.w.r.offloader.Prepare(r)
 	f.rec.NotOffloaded(why)

@@ -13,8 +13,9 @@ import (
 // and knows where that can be right.
 type Transparency interface {
 	// Ask says why a backend is not to see a client's address, or "" when it
-	// may. It is called on event loops and must not block.
-	Ask(client, backend netip.Addr) flow.NotTransparent
+	// may; and whether its answers then come only as long as the relay's socket
+	// is there. It is called on event loops and must not block.
+	Ask(client, backend netip.Addr) (why flow.NotTransparent, onlySockets bool)
 }
 
 // showing is how a client is shown to the backend that is being dialled. The zero
@@ -23,6 +24,7 @@ type showing struct {
 	client netip.AddrPort      // to be shown; the zero value is not
 	as     flow.ClientAddress  // what the backend sees; "" = not asked for
 	why    flow.NotTransparent // of masked
+	stays  bool                // answers come to sockets only: the flow cannot leave userspace
 }
 
 // clientAddressOf is how a frontend's backends are to learn of clients.
@@ -35,14 +37,14 @@ func (r *Relay) show(fe *store.Frontend, client netip.AddrPort, backend netip.Ad
 	if clientAddressOf(fe) != lb.Transparent {
 		return showing{}
 	}
-	why := flow.NotTransparentUnavailable
+	why, stays := flow.NotTransparentUnavailable, false
 	if r.transparency != nil {
-		why = r.transparency.Ask(client.Addr(), backend)
+		why, stays = r.transparency.Ask(client.Addr(), backend)
 	}
 	if why != "" {
 		return showing{as: flow.ClientMasked, why: why}
 	}
-	return showing{client: client, as: flow.ClientTransparent}
+	return showing{client: client, as: flow.ClientTransparent, stays: stays}
 }
 
 // from is the local address for the given try: the client's own, then its address

@@ -89,6 +89,8 @@ func (s *udpSession) bound() flow.NotOffloaded {
 		return flow.NotOffloadedHeader
 	case s.u.w.r.offloader == handoff.None:
 		return flow.NotOffloadedUnavailable
+	case s.shown.stays:
+		return flow.NotOffloadedUnseen
 	}
 	return ""
 }

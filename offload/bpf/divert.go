@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 )
@@ -19,7 +18,6 @@ import (
 type DivertOptions struct {
 	Mark  uint32       // the bits that are set in the mark of a packet
 	Peers int          // for how many there is room; 0 = DefaultPeers
-	Flows *Flows       // whose packets are to reach IP too where they would be bridged; nil = none
 	Log   *slog.Logger // nil = silence
 }
 
@@ -73,13 +71,7 @@ func (d *Divert) load(o DivertOptions) error {
 		return err
 	}
 	spec.Maps[divertMapDivertPeers].MaxEntries = uint32(cmp.Or(o.Peers, DefaultPeers))
-	var options ebpf.CollectionOptions
-	if o.Flows != nil {
-		carried := o.Flows.maps.FlowElements
-		spec.Maps[divertMapDivertFlows].MaxEntries = carried.MaxEntries()
-		options.MapReplacements = map[string]*ebpf.Map{divertMapDivertFlows: carried}
-	}
-	return spec.LoadAndAssign(&d.objects, &options)
+	return spec.LoadAndAssign(&d.objects, nil)
 }
 
 // Follow keeps the program on every device of the namespace but loopback, until the context is done.

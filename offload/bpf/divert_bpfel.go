@@ -29,24 +29,6 @@ const (
 	divertDivertedDIVERTED          divertDiverted = 4
 )
 
-type divertElement struct {
-	_      structs.HostLayout
-	Source struct {
-		_     structs.HostLayout
-		Words [4]uint32
-	}
-	Destination struct {
-		_     structs.HostLayout
-		Words [4]uint32
-	}
-	SourcePort      uint16
-	DestinationPort uint16
-	Slot            uint32
-	Direction       uint8
-	Pad             [3]uint8
-	Generation      uint32
-}
-
 type divertFragment struct {
 	_      structs.HostLayout
 	Source struct {
@@ -73,28 +55,11 @@ type divertPeer struct {
 	Pad      uint8
 }
 
-type divertTuple struct {
-	_      structs.HostLayout
-	Source struct {
-		_     structs.HostLayout
-		Words [4]uint32
-	}
-	Destination struct {
-		_     structs.HostLayout
-		Words [4]uint32
-	}
-	SourcePort      uint16
-	DestinationPort uint16
-	Protocol        uint8
-	Pad             [3]uint8
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	divertMapDivertCounts    = "divert_counts"
-	divertMapDivertFlows     = "divert_flows"
 	divertMapDivertFragments = "divert_fragments"
 	divertMapDivertPeers     = "divert_peers"
 	divertMapDivertPorts     = "divert_ports"
@@ -152,7 +117,6 @@ type divertProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type divertMapSpecs struct {
 	DivertCounts    *ebpf.MapSpec `ebpf:"divert_counts"`
-	DivertFlows     *ebpf.MapSpec `ebpf:"divert_flows"`
 	DivertFragments *ebpf.MapSpec `ebpf:"divert_fragments"`
 	DivertPeers     *ebpf.MapSpec `ebpf:"divert_peers"`
 	DivertPorts     *ebpf.MapSpec `ebpf:"divert_ports"`
@@ -186,7 +150,6 @@ func (o *divertObjects) Close() error {
 // It can be passed to loadDivertObjects or ebpf.CollectionSpec.LoadAndAssign.
 type divertMaps struct {
 	DivertCounts    *ebpf.Map `ebpf:"divert_counts"`
-	DivertFlows     *ebpf.Map `ebpf:"divert_flows"`
 	DivertFragments *ebpf.Map `ebpf:"divert_fragments"`
 	DivertPeers     *ebpf.Map `ebpf:"divert_peers"`
 	DivertPorts     *ebpf.Map `ebpf:"divert_ports"`
@@ -195,7 +158,6 @@ type divertMaps struct {
 func (m *divertMaps) Close() error {
 	return _DivertClose(
 		m.DivertCounts,
-		m.DivertFlows,
 		m.DivertFragments,
 		m.DivertPeers,
 		m.DivertPorts,

@@ -208,10 +208,10 @@ func TestOneFamily(t *testing.T) {
 	if err := g.it.ensure(); err != nil {
 		t.Error(err)
 	}
-	if why := g.it.Ask(g.clientAt[false], g.backendAt[false]); why != "" {
+	if why, _ := g.it.Ask(g.clientAt[false], g.backendAt[false]); why != "" {
 		t.Errorf("IPv4: %s", why)
 	}
-	if why := g.it.Ask(g.clientAt[true], g.backendAt[true]); why != "unavailable" {
+	if why, _ := g.it.Ask(g.clientAt[true], g.backendAt[true]); why != "unavailable" {
 		t.Errorf("IPv6: %q", why)
 	}
 	k.fail = func(int) error { return unix.EPERM }

@@ -24,7 +24,6 @@ const repairEvery = time.Minute
 
 // Options configures a Transparent. The zero value works.
 type Options struct {
-	Flows *bpf.Flows   // flows that are carried without a socket; nil = none
 	Peers int          // for how many backends there is room; 0 = bpf.DefaultPeers
 	Log   *slog.Logger // nil = silence
 }
@@ -75,7 +74,7 @@ func Open(o Options) (_ *Transparent, err error) {
 	if t.loopback, err = loopback(handle); err != nil {
 		return nil, err
 	}
-	if t.divert, err = bpf.OpenDivert(bpf.DivertOptions{Mark: Mark, Peers: o.Peers, Flows: o.Flows, Log: t.log}); err != nil {
+	if t.divert, err = bpf.OpenDivert(bpf.DivertOptions{Mark: Mark, Peers: o.Peers, Log: t.log}); err != nil {
 		return nil, err
 	}
 	t.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
@@ -154,15 +153,16 @@ func listen(events *nl.NetlinkSocket, wake chan<- struct{}) {
 	}
 }
 
-// Ask says why a backend is not to see a client's address, or "" when it may. It does not block, and may be called by many
-// at once.
-func (t *Transparent) Ask(client, backend netip.Addr) flow.NotTransparent {
+// Ask says why a backend is not to see a client's address, or "" when it may; and whether its answers then come here only as
+// long as a socket of this host waits for them, because a bridge would carry them past. It does not block, and may be called
+// by many at once.
+func (t *Transparent) Ask(client, backend netip.Addr) (why flow.NotTransparent, bridged bool) {
 	family := netlink.FAMILY_V6
 	if client.Is4() {
 		family = netlink.FAMILY_V4
 	}
 	if !t.serves(family).Load() {
-		return flow.NotTransparentUnavailable
+		return flow.NotTransparentUnavailable, false
 	}
 	return t.ways.ask(client, backend)
 }

@@ -74,17 +74,18 @@ func newWays(k kernel) *ways {
 	return &ways{kernel: k, now: time.Now, by: make(map[netip.Addr]way), kinds: make(map[int]kind)}
 }
 
-// ask says why a backend cannot see a client's address.
-func (w *ways) ask(client, backend netip.Addr) flow.NotTransparent {
+// ask says why a backend cannot see a client's address, and whether answers to it are bridged.
+func (w *ways) ask(client, backend netip.Addr) (why flow.NotTransparent, bridged bool) {
 	switch {
 	case client.Is4() != backend.Is4():
-		return flow.NotTransparentFamily
+		return flow.NotTransparentFamily, false
 	case client == backend:
-		return flow.NotTransparentHairpin
+		return flow.NotTransparentHairpin, false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return judge(w.toLocked(client), w.toLocked(backend))
+	c, b := w.toLocked(client), w.toLocked(backend)
+	return judge(c, b), c.bridge && c.device == b.device
 }
 
 func (w *ways) toLocked(a netip.Addr) way {

@@ -40,6 +40,17 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// What a bridge carries past this host is said to be so.
+func TestBridged(t *testing.T) {
+	everyKind(t, func(t *testing.T, g *ground, v6 bool) {
+		_, isBridge := g.between.Netlink().LinkByName("br0")
+		why, bridged := g.it.Ask(g.clientAt[v6], g.backendAt[v6])
+		if why != "" || bridged != (isBridge == nil) {
+			t.Errorf("%q, bridged %v", why, bridged)
+		}
+	})
+}
+
 // What the kernel says of addresses is understood.
 func TestWays(t *testing.T) {
 	star := testnet.NewStar(t, 2)
@@ -81,8 +92,8 @@ func TestWays(t *testing.T) {
 		{star.Client.IP4, netip.MustParseAddr("198.51.100.2"), ""},
 		{star.Client.IP4, netip.MustParseAddr("192.0.2.1"), ""}, // no route
 	} {
-		if got := w.ask(tt.client, tt.backend); got != tt.want {
-			t.Errorf("%s to %s: %q, want %q", tt.client, tt.backend, got, tt.want)
+		if got, bridged := w.ask(tt.client, tt.backend); got != tt.want || bridged {
+			t.Errorf("%s to %s: %q, want %q; bridged %v", tt.client, tt.backend, got, tt.want, bridged)
 		}
 	}
 }

@@ -147,34 +147,22 @@ static __always_inline enum diverted decide(struct __sk_buff *skb, const struct 
 	return DIVERTED;
 }
 
-/* is_carried asks whether a packet belongs to a flow that is carried without a socket. */
-static __always_inline int is_carried(const struct headers *h)
-{
-	struct tuple t = {
-		.source = h->source,
-		.destination = h->destination,
-		.source_port = h->source_port,
-		.destination_port = h->destination_port,
-		.protocol = h->protocol,
-	};
-
-	return bpf_map_lookup_elem(&divert_flows, &t) != NULL;
-}
-
 /* leave_bridge addresses a frame that a bridge would carry past this host to the bridge
  * itself, which passes it up then. */
-static __always_inline void leave_bridge(struct __sk_buff *skb, const struct bridge *b)
+static __always_inline void leave_bridge(struct __sk_buff *skb)
 {
-	if (!bpf_skb_store_bytes(skb, 0, b->address, sizeof(b->address), 0))
+	__u32 port = skb->ifindex;
+	struct bridge *b;
+
+	b = bpf_map_lookup_elem(&divert_ports, &port);
+	if (b && !bpf_skb_store_bytes(skb, 0, b->address, sizeof(b->address), 0))
 		count(DIVERTED_FRAME);
 }
 
 SEC("tc")
 int divert(struct __sk_buff *skb)
 {
-	__u32 port = skb->ifindex;
 	struct headers h;
-	struct bridge *b;
 	enum diverted what;
 
 	if (skb->mark & divert_mark) /* at the port by which it came */
@@ -183,14 +171,12 @@ int divert(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (!read_headers(skb, 0, skb->protocol == ETH_P_IPV6_BE, &h))
 		return TC_ACT_UNSPEC;
-	b = bpf_map_lookup_elem(&divert_ports, &port);
 	what = decide(skb, &h);
-	if (what != DIVERTED) {
-		skb->mark |= divert_mark;
-		count(what);
-	}
-	if (b && (what != DIVERTED || is_carried(&h)))
-		leave_bridge(skb, b);
+	if (what == DIVERTED)
+		return TC_ACT_UNSPEC;
+	skb->mark |= divert_mark;
+	count(what);
+	leave_bridge(skb);
 	return TC_ACT_UNSPEC;
 }
 

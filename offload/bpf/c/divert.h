@@ -4,7 +4,7 @@
 #ifndef BATON_DIVERT_H
 #define BATON_DIVERT_H
 
-#include "flow.h"
+#include "address.h"
 #include "sockets.h"
 
 enum {
@@ -42,7 +42,7 @@ enum diverted {
 	DIVERTED_PACKET,
 	DIVERTED_ERROR,    /* an ICMP error about a packet of such a socket */
 	DIVERTED_FRAGMENT, /* a fragment after the first */
-	DIVERTED_FRAME,    /* a frame, taken out of bridging */
+	DIVERTED_FRAME,    /* of these, taken out of bridging */
 	DIVERTED,
 };
 
@@ -62,15 +62,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct bridge);
 } divert_ports SEC(".maps");
-
-/* The flows that are carried without a socket: flow_elements, where there are any. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
-	__uint(max_entries, 1);
-	__type(key, struct tuple);
-	__type(value, struct element);
-} divert_flows SEC(".maps");
 
 /* Packets whose first fragment was for a socket of ours. */
 struct {

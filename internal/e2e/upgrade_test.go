@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,101 +15,6 @@ import (
 
 	"github.com/baton-lb/baton/internal/testnet"
 )
-
-// successor prepares another process that is to take over from b, with a file of its
-// own: b is not to see what is in it.
-func (b *baton) successor(host *testnet.Host, services string, flags ...string) *baton {
-	b.t.Helper()
-	next := &baton{t: b.t, log: new(logBuffer), dir: b.dir, http: unixClient(b.socket())}
-	file := filepath.Join(b.t.TempDir(), "baton.yaml")
-	text := fmt.Sprintf("admin: {socket: %s, http: \"\"}\n%s", b.socket(), services)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		b.t.Fatal(err)
-	}
-	args := append([]string{"run", "--config", file, "--state-dir", b.dir, "--upgrade"}, flags...)
-	next.cmd = host.Command(context.Background(), batonPath, args...)
-	next.cmd.Stderr, next.cmd.Stdout = next.log, next.log
-	return next
-}
-
-// unixClient asks the API at a socket.
-func unixClient(path string) *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		},
-	}}
-}
-
-// upgrade has another process take over from b, and waits until it serves.
-func (b *baton) upgrade(w world, services string, flags ...string) *baton {
-	b.t.Helper()
-	next := b.successor(w.Balancer, services, flags...)
-	next.run()
-	next.waitServing()
-	return next
-}
-
-// upgraded is the API of the process that an upgrade has replaced.
-func (b *baton) upgraded() *baton {
-	old := *b
-	old.http = unixClient(fmt.Sprintf("%s.%d", b.socket(), b.cmd.Process.Pid))
-	return &old
-}
-
-// load connects without pause, and counts.
-type load struct {
-	stop    chan struct{}
-	running sync.WaitGroup
-	n       atomic.Int64
-	mu      sync.Mutex
-	failed  []error
-}
-
-func (w world) load(workers int) *load {
-	l := &load{stop: make(chan struct{})}
-	for range workers {
-		l.running.Go(func() {
-			for {
-				select {
-				case <-l.stop:
-					return
-				default:
-				}
-				_, err := w.Client.AskName(w.vip)
-				l.n.Add(1)
-				if err != nil {
-					l.mu.Lock()
-					l.failed = append(l.failed, err)
-					l.mu.Unlock()
-				}
-			}
-		})
-	}
-	return l
-}
-
-// more waits until so many more have been made.
-func (l *load) more(t *testing.T, n int64) {
-	t.Helper()
-	from := l.n.Load()
-	eventually(t, "clients are served", func() error {
-		if got := l.n.Load() - from; got < n {
-			return fmt.Errorf("%d of %d connections", got, n)
-		}
-		return nil
-	})
-}
-
-// end wants none to have failed.
-func (l *load) end(t *testing.T) {
-	t.Helper()
-	close(l.stop)
-	l.running.Wait()
-	if len(l.failed) > 0 {
-		t.Errorf("%d of %d connections failed, the first: %v", len(l.failed), l.n.Load(), l.failed[0])
-	}
-}
 
 // R3: under a load of connections none fails, whatever answers at the VIP.
 func TestUpgradeUnderLoad(t *testing.T) {
@@ -246,18 +148,6 @@ func TestUpgradeFails(t *testing.T) {
 		kept.ends(t)
 		b.exits(10 * time.Second)
 	})
-}
-
-// cliWorks checks that the instance is found: by its socket, and by its lock.
-func (b *baton) cliWorks(w world) {
-	b.t.Helper()
-	if page, err := b.text("/readyz"); err != nil {
-		b.t.Errorf("the API: %s, %v", page, err)
-	}
-	out, err := w.Balancer.Command(b.t.Context(), batonPath, "run", "--config", b.config(), "--state-dir", b.dir).CombinedOutput()
-	if want := fmt.Sprintf("pid %d ", b.cmd.Process.Pid); err == nil || !strings.Contains(string(out), want) {
-		b.t.Errorf("a second instance says %q, %v; want %q in it", out, err, want)
-	}
 }
 
 // Killed in the middle of taking over: the old process goes on.
@@ -453,17 +343,5 @@ func TestUpgradeHTTPStays(t *testing.T) {
 	close(stop)
 	if err := <-done; err != nil {
 		t.Errorf("health on TCP: %v", err)
-	}
-}
-
-// replace changes the file.
-func (b *baton) replace(what, with string) {
-	b.t.Helper()
-	text, err := os.ReadFile(b.config())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(b.config(), []byte(strings.Replace(string(text), what, with, 1)), 0o644); err != nil {
-		b.t.Fatal(err)
 	}
 }

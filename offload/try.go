@@ -121,6 +121,7 @@ func (l *lease) attempt(pair handoff.Pair, force bool) verdict {
 		}
 	}
 	if v.result != flow.HandoffDone {
+		pair.Moved(a.moved[toBackend], a.moved[toClient])
 		pair.Resume(a.rest[toBackend], a.rest[toClient])
 		return v
 	}
@@ -192,6 +193,7 @@ func (l *lease) leave(pair handoff.Pair, a *attempt, v *verdict) {
 	l.mu.Lock()
 	l.state = leaseAway
 	l.mu.Unlock()
+	pair.Moved(a.moved[toBackend], a.moved[toClient])
 	pair.HandedOff(flow.PathBPF, p)
 	v.err = errors.Join(v.err, unix.Close(int(a.client)), unix.Close(int(a.backend)))
 	l.o.tracking.forget(a.flow.Spec())

@@ -38,7 +38,11 @@ var table = []row{
 	{path: "conntrack", may: []string{"internal/flow"}},
 	{path: "conntrack/stale", may: []string{"internal/flow"}, pure: true},
 
-	{path: "offload", may: []string{"lb", "lb/handoff", "conntrack", "offload/bpf", "internal/flow"}},
+	{
+		path: "offload", may: []string{"lb", "lb/handoff", "conntrack", "offload/bpf", "internal/flow"},
+		tests: []string{"offload/offloadtest"},
+	},
+	{path: "offload/offloadtest", may: []string{"offload", "offload/bpf", "internal/flow"}},
 	{path: "offload/bpf", may: []string{"lb", "conntrack", "internal/flow"}},
 	{path: "offload/transparent", may: []string{"offload/bpf", "lb", "internal/flow"}},
 	{path: "offload/nat", may: []string{"lb", "conntrack", "internal/flow"}},

@@ -18,9 +18,6 @@ func (s *Service) validateBuilt(f *faults) {
 		if s.Frontends[i].Proto == flow.SCTP {
 			f.notBuilt(fmt.Sprintf("frontends[%d]", i), "an sctp frontend")
 		}
-		if s.Frontends[i].ClientAddress == Transparent {
-			f.notBuilt(fmt.Sprintf("frontends[%d].clientAddress", i), "clientAddress transparent")
-		}
 	}
 	for i := range s.Backends {
 		if len(s.Backends[i].More) > 0 {
@@ -32,9 +29,6 @@ func (s *Service) validateBuilt(f *faults) {
 	}
 	if s.Health.Probe == ProbeSCTP {
 		f.notBuilt("health.probe", "an sctp probe")
-	}
-	if s.ClientAddress == Transparent {
-		f.notBuilt("clientAddress", "clientAddress transparent")
 	}
 	if s.Offload.Path == OffloadPathFlowtable {
 		f.notBuilt("offload.path", "offload path "+string(s.Offload.Path))

@@ -17,10 +17,8 @@ func TestNotBuilt(t *testing.T) {
 		want   string
 	}{
 		{"sctp", func(s *Service) { s.Frontends[1].Proto = flow.SCTP }, "frontends[1]: an sctp frontend"},
-		{"a frontend's client address", func(s *Service) { s.Frontends[1].ClientAddress = Transparent }, "frontends[1].clientAddress: clientAddress transparent"},
 		{"multihomed backend", func(s *Service) { s.Backends[0].More = []netip.Addr{netip.MustParseAddr("10.9.0.1")} }, "backends[0].addresses: a backend with several addresses"},
 		{"steer", func(s *Service) { s.Mode = flow.ModeSteer }, "mode: mode steer"},
-		{"transparent", func(s *Service) { s.ClientAddress = Transparent }, "clientAddress: clientAddress transparent"},
 		{"offload path", func(s *Service) { s.Offload.Path = OffloadPathFlowtable }, "offload.path: offload path flowtable"},
 		{"sctp kernel", func(s *Service) { s.SCTP.Mode = SCTPKernel }, "sctp.mode: sctp mode kernel"},
 	} {

@@ -18,6 +18,7 @@ import (
 	"github.com/baton-lb/baton/lb/relay"
 	"github.com/baton-lb/baton/lb/relay/capture"
 	"github.com/baton-lb/baton/offload/bpf"
+	"github.com/baton-lb/baton/offload/transparent"
 )
 
 func newCleanupCommand() *cobra.Command {
@@ -77,6 +78,7 @@ func cleanup(stateDir string) (did []string, err error) {
 	}
 	for _, remove := range []func() ([]string, error){
 		func() ([]string, error) { return removeKernelPath(stateDir, dir) },
+		transparent.Cleanup,
 		func() ([]string, error) { return capture.Cleanup(stateDir) },
 		func() ([]string, error) { return removeSockets(filepath.Join(stateDir, filepath.Base(defaultSocket))) },
 		func() ([]string, error) { return removeFile(filepath.Join(stateDir, relay.SavedFile)) },

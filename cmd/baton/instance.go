@@ -33,22 +33,24 @@ type instance struct {
 	o   runOptions
 	log *slog.Logger
 
-	lock      *admin.Lock
-	access    *admin.AccessLog
-	registry  *flow.Registry
-	store     *store.Store
-	picker    *pick.Picker
-	guard     *guard // nil = none, and noGuard says why
-	noGuard   error
-	metrics   *admin.Metrics
-	kernel    kernelPath
-	relay     *relay.Relay
-	health    *health.Checker
-	nodePorts *health.NodePorts
-	admin     *admin.Server
-	http      string // where admin serves on TCP
-	source    *file.Source
-	lifecycle admin.Lifecycle
+	lock     *admin.Lock
+	access   *admin.AccessLog
+	registry *flow.Registry
+	store    *store.Store
+	picker   *pick.Picker
+	guard    *guard // nil = none, and noGuard says why
+	noGuard  error
+	metrics  *admin.Metrics
+	kernel   kernelPath
+	relay    *relay.Relay
+
+	transparency *transparency
+	health       *health.Checker
+	nodePorts    *health.NodePorts
+	admin        *admin.Server
+	http         string // where admin serves on TCP
+	source       *file.Source
+	lifecycle    admin.Lifecycle
 
 	before  *predecessor // from whom an upgrade takes over; nil = nobody
 	handing handing
@@ -161,6 +163,7 @@ func (in *instance) build(config *file.Config) (err error) {
 	if in.guard != nil {
 		options.Guard, drops = in.guard, in.guard.drops
 	}
+	in.keepAddresses(&options)
 	if in.relay, err = relay.New(options); err != nil {
 		return err
 	}
@@ -184,7 +187,7 @@ func (in *instance) build(config *file.Config) (err error) {
 	in.admin, err = admin.New(admin.Options{
 		Socket: in.o.socket, HTTP: in.http, Aside: in.before != nil, TCP: tcp, Upgrade: in.handOver,
 		Registry: in.registry, Store: in.store, Affinity: in.picker, Health: in.health, Handoffs: &handoffs{registry: in.registry, tcp: &in.kernel, udp: in.relay}, Metrics: in.metrics,
-		Drops: drops, Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
+		Drops: in.kernel.dropsBeside(drops), Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
 	})
 	if err != nil {
 		return err
@@ -263,6 +266,7 @@ func (in *instance) forget(ctx context.Context) {
 		case now := <-tick.C:
 			in.picker.Expire(now)
 			snapshot := in.store.Snapshot()
+			in.transparency.forget(snapshot)
 			in.registry.ForgetServices(func(service string) bool {
 				_, ok := snapshot.Service(service)
 				return ok

@@ -133,7 +133,6 @@ func TestNotBuilt(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
 		{one("mode: steer"), `4: service web: mode: mode steer is not built yet in this version`},
 		{one("health:", "  probe: sctp"), `5: service web: health.probe: an sctp probe is not built yet in this version`},
-		{one("clientAddress: transparent"), `4: service web: clientAddress: clientAddress transparent is not built yet in this version`},
 		{one("offload: {path: flowtable}"), `4: service web: offload.path: offload path flowtable is not built yet in this version`},
 		{one("sctp: {mode: kernel}"), `4: service web: sctp.mode: sctp mode kernel is not built yet in this version`},
 		{
@@ -149,8 +148,8 @@ func TestNotBuilt(t *testing.T) {
 			`4: service s: frontends[0]: an sctp frontend is not built yet in this version`,
 		},
 		{
-			"defaults:\n  balance: random\n  clientAddress: transparent\n" + one(),
-			`3: defaults: clientAddress: clientAddress transparent is not built yet in this version`,
+			"defaults:\n  balance: random\n  mode: steer\n" + one(),
+			`3: defaults: mode: mode steer is not built yet in this version`,
 		},
 	} {
 		checkFaults(t, c.file, []string{c.want})

@@ -58,6 +58,9 @@ func furnish() error {
 			return fmt.Errorf("link %s: %w", l[1], err)
 		}
 	}
+	if err := tunDevice(); err != nil {
+		return fmt.Errorf("make /dev/net/tun: %w", err)
+	}
 	if err := unix.Sethostname([]byte("testvm")); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
@@ -65,6 +68,15 @@ func furnish() error {
 		return fmt.Errorf("set lo up: %w", err)
 	}
 	return raiseLimits()
+}
+
+// tunDevice makes the one device file by which a module of the network is asked for;
+// on other systems that is udev's to do, from modules.devname.
+func tunDevice() error {
+	if err := os.MkdirAll("/dev/net", 0o755); err != nil {
+		return err
+	}
+	return unix.Mknod("/dev/net/tun", unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200)))
 }
 
 func loopbackUp() error {

@@ -226,3 +226,50 @@ func TestWithoutRights(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrPermission)
 	}
 }
+
+// A guard that is loaded beside another one and told everything takes over from it
+// without anything being open, or closed, in between.
+func TestGuardTakesOver(t *testing.T) {
+	g := newGround(t, GuardOptions{})
+	web := lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vips[0], 80)}
+	ssh := lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vips[0], sshPort)}
+	g.serve(t, web, "web")
+	all := GuardUpdate{Protect: vips, Answers: map[lb.FrontendKey]Answer{web: AnswerOwn}}
+	g.update(t, all)
+	var next *Guard
+	var err error
+	g.host.Do(func() { next, err = LoadGuard(GuardOptions{Frontends: 1}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if err := next.Update(GuardUpdate{Protect: vips}); err != nil { // and its tables grow
+		t.Fatal(err)
+	}
+	g.expect(t, web, "web", nil) // it sees nothing yet
+	if err := next.Update(all); err != nil {
+		t.Fatal(err)
+	}
+	g.host.Do(func() { err = next.Attach() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		g.expect(t, web, "web", nil)
+		g.expect(t, ssh, "", errRefused)
+	}
+	check()
+	if err := g.guard.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g.expect(t, ssh, "ssh", nil)
+	g.host.Do(func() { err = next.Attach() })
+	if !errors.Is(err, ErrClosed) {
+		t.Errorf("attach a closed guard: %v", err)
+	}
+}

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/spf13/cobra"
 
 	"github.com/baton-lb/baton/internal/admin"
 	"github.com/baton-lb/baton/internal/admin/client"
 	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/offload/bpf"
 )
 
 func newHandoffCommand() *cobra.Command {
@@ -86,4 +88,38 @@ func (h *handoffs) Handoff(id flow.ID) (flow.HandoffResult, flow.NotOffloaded, e
 		return h.udp.Handoff(id)
 	}
 	return h.tcp.Handoff(id)
+}
+
+// None says that this host will never hand anything over: see handoff.Offloader.
+func (k *kernelPath) None() bool { return k.none.Load() }
+
+// dropsBeside is what somebody else counts, which may be nil, and what the kernel
+// threw away of the flows that it carries.
+func (k *kernelPath) dropsBeside(others func() map[flow.Drop]uint64) func() map[flow.Drop]uint64 {
+	return func() map[flow.Drop]uint64 {
+		all := make(map[flow.Drop]uint64)
+		if others != nil {
+			maps.Copy(all, others())
+		}
+		if k.offloader.Load() == nil {
+			return all
+		}
+		counts, err := k.flows.Counts()
+		if err != nil {
+			return all
+		}
+		for why, n := range droppedIn(counts) {
+			all[why] += n
+		}
+		return all
+	}
+}
+
+// droppedIn says in the words of the metrics what BPF programs have counted.
+func droppedIn(c map[bpf.FlowCount]uint64) map[flow.Drop]uint64 {
+	return map[flow.Drop]uint64{
+		flow.DropTooBig: c[bpf.FlowsTooBig], flow.DropUnreachable: c[bpf.FlowsNoWay], flow.DropExpired: c[bpf.FlowsExpired],
+		flow.DropHeld: c[bpf.FlowsHeld], flow.DropOddPacket: c[bpf.FlowsOdd], flow.DropOwnStack: c[bpf.FlowsOwn],
+		flow.DropKernelFailed: c[bpf.FlowsFailed],
+	}
 }

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/baton-lb/baton/internal/admin"
 	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/offload/bpf"
 )
 
 // handoffTo is an admin.Handoffs of a test.
@@ -77,6 +79,28 @@ func TestHandoffCommandUnavailable(t *testing.T) {
 	}
 	if out := s.fine("flows", "-o", "wide"); !strings.Contains(out, "NOT-OFFLOADED") {
 		t.Errorf("no reasons in\n%s", out)
+	}
+}
+
+// What the kernel drops of the flows that it carries is told with what the guard
+// does.
+func TestDropsBeside(t *testing.T) {
+	var k kernelPath
+	others := func() map[flow.Drop]uint64 { return map[flow.Drop]uint64{flow.DropClosedPort: 3} }
+	if got := k.dropsBeside(others)(); len(got) != 1 || got[flow.DropClosedPort] != 3 {
+		t.Errorf("without a kernel path: %v", got)
+	}
+	if got := k.dropsBeside(nil)(); len(got) != 0 {
+		t.Errorf("without anything: %v", got)
+	}
+	got := droppedIn(map[bpf.FlowCount]uint64{bpf.FlowsTooBig: 1, bpf.FlowsNoWay: 2, bpf.FlowsForwarded: 1000, bpf.FlowsParked: 1000})
+	if sum := got[flow.DropTooBig] + got[flow.DropUnreachable]; sum != 3 || got[flow.DropTooBig] != 1 {
+		t.Errorf("%v", got)
+	}
+	for why, n := range got {
+		if !slices.Contains(flow.Drops, why) || n > 2 {
+			t.Errorf("%s: %d", why, n)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ const (
 	helpDialSeconds        = "Time until a backend has answered, of attempts that succeeded."
 	helpDialFailuresTotal  = "Attempts to reach a backend that failed."
 	helpAffinityEntries    = "Clients that are kept at a backend."
-	helpDropsTotal         = "What was turned away or dropped before it became a flow."
+	helpDropsTotal         = "What was turned away or dropped before it became a flow, and packets dropped in the kernel."
 	helpHandoffsTotal      = "Attempts to hand a flow over to the kernel, by how they ended."
 	helpHandoffSeconds     = "Time in which the packets of a flow were held while it was handed over."
 	helpProgrammingSeconds = "Time in which one round of changes was put in force."

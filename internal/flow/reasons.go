@@ -184,7 +184,7 @@ const (
 // HandoffResults lists every HandoffResult.
 var HandoffResults = []HandoffResult{HandoffDone, HandoffBusy, HandoffRefused, HandoffEnded, HandoffFailed}
 
-// Drop is why something was thrown away before it became a flow.
+// Drop is why something was thrown away before it became a flow, or in the kernel.
 type Drop string
 
 // Why clients are turned away, or work is dropped.
@@ -202,9 +202,14 @@ const (
 	DropNoPorts       Drop = "no-ports"           // every source port towards the backend is in use
 	DropNoMemory      Drop = "no-memory"          // ENOMEM, ENOBUFS
 	DropProxyHeader   Drop = "bad-proxy-header"   // acceptProxy: no header in time, or a wrong one
-	DropTooBig        Drop = "too-big"            // UDP: larger than a datagram can be, with its PROXY header
+	DropTooBig        Drop = "too-big"            // UDP: larger than a datagram can be, with its PROXY header; in the kernel: than the way out takes
 	DropQueueFull     Drop = "queue-full"         // UDP: a socket's send queue had no room
-	DropUnreachable   Drop = "unreachable"        // UDP: the network refuses to carry it
+	DropUnreachable   Drop = "unreachable"        // UDP, and in the kernel: the network refuses to carry it
+	DropExpired       Drop = "expired"            // in the kernel: at the end of its time to live
+	DropHeld          Drop = "held"               // in the kernel: it came while its flow was handed over, and is sent again
+	DropOddPacket     Drop = "odd-packet"         // in the kernel: TCP in fragments, or with IP options
+	DropOwnStack      Drop = "own-stack"          // in the kernel: this host's own stack spoke on a flow that is not its any more
+	DropKernelFailed  Drop = "kernel-failed"      // in the kernel: a step was refused
 	DropShutdown      Drop = "shutdown"           // accepted while stopping
 	DropEvents        Drop = "trace-events"       // a slow reader of events
 )
@@ -214,7 +219,7 @@ var Drops = []Drop{
 	DropDenied, DropLimit, DropLimitClient, DropLimitRate, DropNoBackend, DropNoFrontend,
 	DropNoUsable, DropClosedPort, DropBackendsFull,
 	DropNoDescriptors, DropNoPorts, DropNoMemory, DropProxyHeader, DropTooBig, DropQueueFull,
-	DropUnreachable, DropShutdown, DropEvents,
+	DropUnreachable, DropExpired, DropHeld, DropOddPacket, DropOwnStack, DropKernelFailed, DropShutdown, DropEvents,
 }
 
 // DialFailure is why one attempt to reach a backend failed.

@@ -9,7 +9,8 @@ import (
 )
 
 // Offloader may take established flows over into the kernel. Its methods are
-// called on event loops and must not block.
+// called on event loops and must not block. One with a method None() bool that
+// returns true never will, which is said of flows before they ask.
 type Offloader interface {
 	// Prepare returns the lease for one attempt to reach a backend, or nil
 	// with the reason why the flow will stay in userspace.
@@ -132,6 +133,8 @@ var None Offloader = none{}
 func (none) Prepare(r Request) (Lease, flow.NotOffloaded) { return nil, whyNone(r.Policy, true) }
 
 func (none) Carry(s Session) (Carrier, flow.NotOffloaded) { return nil, whyNone(s.Policy, false) }
+
+func (none) None() bool { return true }
 
 func whyNone(policy lb.Offload, terminated bool) flow.NotOffloaded {
 	switch {

@@ -87,12 +87,18 @@ func (s *udpSession) bound() flow.NotOffloaded {
 		return flow.NotOffloadedNever
 	case s.proxied, s.header != nil:
 		return flow.NotOffloadedHeader
-	case s.u.w.r.offloader == handoff.None:
+	case s.u.w.r.neverOffloads():
 		return flow.NotOffloadedUnavailable
 	case s.shown.stays:
 		return flow.NotOffloadedUnseen
 	}
 	return ""
+}
+
+// neverOffloads reports whether the Offloader says that it is none.
+func (r *Relay) neverOffloads() bool {
+	o, ok := r.offloader.(interface{ None() bool })
+	return ok && o.None()
 }
 
 // planCarrying decides when a way beside the socket is asked for. In mode always

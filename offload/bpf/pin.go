@@ -12,8 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// flowsLayout is the version of everything that is pinned: names, types, and what the maps hold. It is raised in c/flow.h
-// whenever a process with the new layout could not go on with flows of the old one.
+// flowsLayout is the version of everything that is pinned: names, types, and what the maps hold. Raise it whenever a process
+// with the new layout could not go on with flows of the old one; a test notices when shapes change.
 const flowsLayout = 1
 
 // ErrIncompatible says that flows of another version are pinned. It is wrapped with both ways out.

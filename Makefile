@@ -10,6 +10,7 @@ RUN_NEEDS := ca-certificates
 PEERS := haproxy nginx libnginx-mod-stream nftables
 TEST_NEEDS := $(RUN_NEEDS) gcc libc6-dev iproute2 $(PEERS)
 GENERATE_NEEDS := $(RUN_NEEDS) clang-14 llvm-14
+VM_NEEDS := $(RUN_NEEDS) qemu-system-x86 kmod xz-utils iproute2 nftables
 
 # The whole suite stays below this for ever; a package may take PACKAGE_TIME.
 SUITE_TIME := 25m
@@ -18,7 +19,7 @@ PACKAGE_TIME := 20m
 FUZZ_TIME := 1m
 PKG := ./...
 
-.PHONY: all build generate test soak perf bench fuzz lint demo clean
+.PHONY: all build generate test test-vm soak perf bench fuzz lint demo clean
 
 all: build
 
@@ -34,6 +35,15 @@ generate:
 test:
 	$(B)/setup.sh $(TEST_NEEDS)
 	timeout --foreground $(SUITE_TIME) $(B)/go-test.sh -race -count=1 -timeout $(PACKAGE_TIME) $(PKG)
+
+# What must hold on other kernels (internal/testvm/tests.txt), and the machines for it.
+# VM takes flags: go doc ./internal/testvm/vmtest.
+KERNELS := 6.1,6.12
+VM :=
+test-vm:
+	$(B)/setup.sh $(VM_NEEDS)
+	BATON_TEST_VM=1 go test -count=1 -p 1 -timeout 15m ./internal/testvm/...
+	go run ./internal/testvm/vmtest -kernels $(KERNELS) $(VM)
 
 # The long tests, each behind BATON_SOAK. They measure, so without the race detector.
 soak:

@@ -87,7 +87,7 @@ func parsePackage(stanza string) (p debPackage) {
 // download fetches the package into a directory. The user that apt drops to could
 // not write there.
 func (p debPackage) download(ctx context.Context, dir string) (path string, err error) {
-	if _, err := runTool(ctx, dir, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", p.String()); err != nil {
+	if _, err := runTool(ctx, dir, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3", "download", p.String()); err != nil {
 		return "", err
 	}
 	found, err := filepath.Glob(filepath.Join(dir, "*.deb"))

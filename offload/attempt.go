@@ -24,11 +24,11 @@ type attempt struct {
 	flow            Flow
 	client, backend socket
 	is6             bool
-	force           bool // hold new data back until the rest is delivered
 	began           time.Time
 	verdicts        chan verdict // of one place: the thread never waits
 
 	// The thread's.
+	force    bool      // hold new data back until the rest is delivered
 	rest     [2][]byte // read on one side, not yet written on the other
 	moved    [2]uint64 // bytes written, by the thread
 	sides    [2]side   // of the client, of the backend
@@ -36,6 +36,7 @@ type attempt struct {
 	relaxed  bool
 	rounds   int
 	freezes  int
+	thawed   time.Time // no freeze before
 	draining bool
 	probed   time.Time // when the peers were last provoked
 	next     time.Time // when to look again
@@ -60,10 +61,15 @@ const (
 	mostTime   = 1500 * time.Millisecond
 	firstPause = 50 * time.Microsecond
 	mostPause  = 2 * time.Millisecond
+	firstThaw  = time.Millisecond      // doubled with every freeze that failed
 	probePause = 20 * time.Millisecond // a peer that does not answer a probe at once is far away
 
 	watchRounds = 3 // before anything is held
-	pumpBudget  = 256 << 10
+
+	// A flow that moves so much during an attempt will not come to rest by itself.
+	bulk = 128 << 10
+
+	pumpBudget = 256 << 10
 )
 
 func newAttempt(f Flow, s handoff.Stopped, force bool, began time.Time) *attempt {
@@ -129,10 +135,12 @@ func (a *attempt) step(now time.Time, buf []byte) (verdict, bool) {
 	switch {
 	case st.Directions[toBackend].Reset || st.Directions[toClient].Reset:
 		return verdict{result: flow.HandoffEnded, why: flow.NotOffloadedPeerGone}, true
-	case quiet && a.sampled(&st):
+	case quiet && a.sampled(&st) && !now.Before(a.thawed):
 		if v, over := a.freeze(); over {
 			return v, true
 		}
+		// What is sent again must come through before the next try.
+		a.thawed = now.Add(firstThaw << min(a.freezes, 5))
 	case now.After(a.deadline):
 		return a.late(&st), true
 	default:
@@ -140,7 +148,7 @@ func (a *attempt) step(now time.Time, buf []byte) (verdict, bool) {
 			return verdict{result: flow.HandoffFailed, why: flow.NotOffloadedFailed, err: err}, true
 		}
 	}
-	a.pause = min(max(firstPause, 2*a.pause), mostPause<<min(a.freezes, 5))
+	a.pause = min(max(firstPause, 2*a.pause), mostPause)
 	a.next = now.Add(a.pause)
 	return verdict{}, false
 }
@@ -178,6 +186,10 @@ func (a *attempt) late(st *bpf.FlowState) verdict {
 func (a *attempt) hurry(now time.Time, quiet bool) error {
 	if a.rounds < watchRounds {
 		return nil
+	}
+	if !a.force && a.moved[toBackend]+a.moved[toClient] >= bulk {
+		a.force = true
+		a.deadline = a.deadline.Add(forcedTime)
 	}
 	if a.force && !quiet && !a.draining {
 		a.draining = true

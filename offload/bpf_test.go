@@ -1,10 +1,12 @@
 package offload_test
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
+	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/offload"
 	"github.com/baton-lb/baton/offload/bpf"
 )
@@ -87,61 +90,94 @@ func TestLiveHandoff(t *testing.T) {
 	}
 }
 
+// bulk is a stream that goes on for a while after its flow was handed off.
+type bulk struct {
+	io.Reader
+	handedOff func() bool
+	left      int64
+}
+
+func newBulk(handedOff func() bool, after int64) *bulk {
+	const most = 1 << 33
+	return &bulk{testnet.Stream(7, most), handedOff, after}
+}
+
+func (b *bulk) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, io.EOF
+	}
+	n, err := b.Reader.Read(p)
+	if b.handedOff() {
+		b.left -= int64(n)
+	}
+	return n, err
+}
+
+// send writes a stream to its end, and returns the sum of it.
+func send(to net.Conn, from io.Reader) (testnet.Sum, error) {
+	h := sha256.New()
+	n, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(to, h)}, struct{ io.Reader }{from}, make([]byte, 64<<10))
+	s := testnet.Sum{Bytes: n}
+	h.Sum(s.Digest[:0])
+	return s, err
+}
+
 // Bulk in the middle of which the flow is handed off arrives whole.
 func TestLiveHandoffOfBulk(t *testing.T) {
-	const size = 64 << 20
+	w := bpfWorld(t)
+	w.service.Offload.Mode = lb.OffloadAuto
+	w.service.Offload.AfterAge, w.service.Offload.AfterBytes = 10*time.Millisecond, 100<<10
 	for _, vip := range vips {
-		w := bpfWorld(t)
-		w.service.Offload.Mode = "auto"
-		w.service.Offload.AfterAge, w.service.Offload.AfterBytes = 10*time.Millisecond, 100<<10
-		for _, up := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s up=%v", vip, up), func(t *testing.T) {
-				got := make(chan testnet.Sum, 1)
-				srv := w.star.Backends[0].Serve(backendPort, func(b net.Conn) {
-					if up {
-						s, _ := testnet.ReceiveBulk(b)
-						got <- s
-						return
-					}
-					_, _ = testnet.SendBulk(b, 7, size)
-				})
-				defer srv.Close()
-				c := w.connect(vip)
-				rec := w.record(c)
-				if up {
-					if _, err := testnet.SendBulk(c, 7, size); err != nil {
-						t.Fatal(err)
-					}
-					_ = c.CloseWrite()
-				} else {
-					s, err := testnet.ReceiveBulk(c)
-					if err != nil {
-						t.Fatal(err)
-					}
-					got <- s
-					_ = c.Close()
-				}
-				if s := <-got; s != testnet.StreamSum(7, size) {
-					t.Errorf("got %v", s)
-				}
-				by := flow.ByBackend
-				if up {
-					by = flow.ByClient
-				}
-				v := w.ended(rec.ID(), by, flow.ReasonClosed)
-				if v.Path != flow.PathBPF || v.BytesToBackend+v.BytesToClient != size {
-					t.Errorf("%+v (%v)", v, w.resultsSoFar())
-				}
-				t.Logf("%v stood still %v", w.resultsSoFar(), w.stood)
-			})
+		t.Run("up "+vip.String(), func(t *testing.T) { w.bulk(t, vip, true, 16<<20) })
+		t.Run("down "+vip.String(), func(t *testing.T) { w.bulk(t, vip, false, 16<<20) })
+	}
+	t.Logf("%v, stood still %v", w.resultsSoFar(), w.stood)
+}
+
+// bulk sends one way, until some time after the handoff.
+func (w *world) bulk(t *testing.T, vip netip.Addr, up bool, after int64) {
+	records := make(chan *flow.Record, 1)
+	handedOff := func(rec *flow.Record) func() bool {
+		return func() bool { return rec.View().Path == flow.PathBPF }
+	}
+	sums := make(chan testnet.Sum, 2)
+	srv := w.star.Backends[0].Serve(backendPort, func(b net.Conn) {
+		if up {
+			s, _ := testnet.ReceiveBulk(b)
+			sums <- s
+			return
 		}
+		s, _ := send(b, newBulk(handedOff(<-records), after))
+		sums <- s
+	})
+	defer srv.Close()
+	c := w.connect(vip)
+	rec := w.record(c)
+	by := flow.ByBackend
+	var s testnet.Sum
+	var err error
+	if up {
+		by = flow.ByClient
+		s, err = send(c, newBulk(handedOff(rec), after))
+		_ = c.CloseWrite()
+	} else {
+		records <- rec
+		s, err = testnet.ReceiveBulk(c)
+		_ = c.Close()
+	}
+	if other := <-sums; err != nil || s != other {
+		t.Errorf("one side has %v, %v, the other %v", s, err, other)
+	}
+	v := w.ended(rec.ID(), by, flow.ReasonClosed)
+	if v.Path != flow.PathBPF || v.BytesToBackend+v.BytesToClient != uint64(s.Bytes) {
+		t.Errorf("%d bytes: %+v (%v)", s.Bytes, v, w.resultsSoFar())
 	}
 }
 
 // A flow that is never quiet by itself is made so.
 func TestLiveHandoffOfPingPong(t *testing.T) {
 	w := bpfWorld(t)
-	w.service.Offload.Mode = "auto"
+	w.service.Offload.Mode = lb.OffloadAuto
 	w.service.Offload.AfterAge, w.service.Offload.AfterBytes = 10*time.Millisecond, 1000
 	w.star.Backends[0].Serve(backendPort, testnet.Echo)
 	var all sync.WaitGroup

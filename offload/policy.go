@@ -53,13 +53,12 @@ func untilNextLook(p lb.Offload, age time.Duration, moved int64) time.Duration {
 }
 
 // retryAfter is how long an attempt is waited for after so many that came to
-// nothing, and whether the next one holds data back. At first a moment is looked for
-// at which the flow is quiet by itself.
+// nothing, and whether it holds data back from the start. The first one looks for a
+// moment at which the flow is quiet by itself.
 func retryAfter(tries int, always bool) (wait time.Duration, force, again bool) {
-	const gentle = 2
-	waits := []time.Duration{0, 150 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second}
+	waits := []time.Duration{0, 100 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second}
 	if tries >= len(waits) {
 		return 0, false, false
 	}
-	return waits[tries], always || tries >= gentle, true
+	return waits[tries], always || tries > 0, true
 }

@@ -97,7 +97,6 @@ func (l *lease) attempt(pair handoff.Pair, force bool) verdict {
 		}
 		return v
 	}
-	began := time.Now()
 	stopped, ok := pair.Stop()
 	if !ok {
 		return verdict{result: flow.HandoffEnded, why: flow.NotOffloadedPeerGone}
@@ -105,7 +104,7 @@ func (l *lease) attempt(pair handoff.Pair, force bool) verdict {
 	l.mu.Lock()
 	f := l.flow
 	l.mu.Unlock()
-	a := newAttempt(f, stopped, force, began)
+	a := newAttempt(f, stopped, force, time.Now())
 	switch bound, err := localOf(a.backend); {
 	case stopped.ClientEOF || stopped.BackendEOF:
 		v = verdict{result: flow.HandoffEnded, why: flow.NotOffloadedPeerGone}

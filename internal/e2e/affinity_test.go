@@ -49,7 +49,7 @@ func (w world) comesBack(t *testing.T) (stop func()) {
 // A1: the backend of a client turns unready while the client keeps coming: the
 // next connection goes to a ready one, and no connection fails.
 func TestAffinityUnready(t *testing.T) {
-	bothFamilies(t, 3, func(t *testing.T, w world) {
+	bothPaths(t, 3, func(t *testing.T, w world) {
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil, sticky))
 		for _, tc := range []struct {
@@ -96,7 +96,7 @@ func TestAffinityUnready(t *testing.T) {
 // A2: the backend of a client refuses but is still listed: another is tried, the
 // client is kept there, and the failure is counted, once.
 func TestAffinityRefused(t *testing.T) {
-	bothFamilies(t, 3, func(t *testing.T, w world) {
+	bothPaths(t, 3, func(t *testing.T, w world) {
 		var servers []*testnet.Server
 		for _, b := range w.Backends {
 			servers = append(servers, b.Serve(8080, testnet.Named(b.Name())))
@@ -134,12 +134,13 @@ func TestAffinityRefused(t *testing.T) {
 // A3: the backend of a client drains: new flows go elsewhere, old ones stay and
 // keep working.
 func TestAffinityDraining(t *testing.T) {
-	bothFamilies(t, 3, func(t *testing.T, w world) {
+	bothPaths(t, 3, func(t *testing.T, w world) {
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil, sticky))
 		for _, byFile := range []bool{true, false} {
 			old, name := w.named(t)
 			pinned := w.number(t, name)
+			w.carried(b, old.TCPConn)
 			if byFile {
 				b.reload(w.service(w.with(map[int]string{pinned: ", state: drain"}), sticky))
 			} else {
@@ -158,7 +159,9 @@ func TestAffinityDraining(t *testing.T) {
 			}
 			old.ends(t)
 			young.ends(t)
-			wantEnd(t, b.endedOf(old.LocalAddr()), flow.ByClient, flow.ReasonClosed)
+			v := b.endedOf(old.LocalAddr())
+			wantEnd(t, v, flow.ByClient, flow.ReasonClosed)
+			w.wantPath(t, v)
 			if byFile {
 				b.reload(w.service(w.with(nil), sticky))
 			}

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 )
@@ -107,6 +109,7 @@ func (b *baton) run() {
 	b.t.Cleanup(func() {
 		b.http.CloseIdleConnections()
 		_ = b.stop(syscall.SIGKILL)
+		_ = unix.Unmount(filepath.Join(b.dir, "bpf"), unix.MNT_DETACH) // with it goes what outlives the process
 		if s := b.log.String(); strings.Contains(s, "DATA RACE") || strings.Contains(s, "panic:") || b.t.Failed() {
 			b.t.Errorf("baton logged:\n%s", s)
 		}

@@ -39,8 +39,7 @@ func paced(name string) func(net.Conn) {
 // B1: a backend is removed during a transfer, policy keep: the transfer ends
 // well, and no new flow goes there.
 func TestRemovedKeep(t *testing.T) {
-	bothFamilies(t, 2, func(t *testing.T, w world) {
-		t.Parallel()
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		var servers []*testnet.Server
 		for _, h := range w.Backends {
 			servers = append(servers, h.Serve(8080, paced(h.Name())))
@@ -48,6 +47,7 @@ func TestRemovedKeep(t *testing.T) {
 		b := start(t, w.Balancer, w.service(nil, "onBackendRemoved: keep"))
 		c, name := w.named(t)
 		gone := w.number(t, name)
+		w.carried(b, c.TCPConn)
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		sum := make(chan string, 1)
 		go func() {
@@ -75,6 +75,7 @@ func TestRemovedKeep(t *testing.T) {
 		c.Close()
 		v := b.endedOf(c.LocalAddr())
 		wantEnd(t, v, flow.ByBackend, flow.ReasonClosed)
+		w.wantPath(t, v)
 		if v.Backend != w.backend(gone) {
 			t.Errorf("the record names backend %s", v.Backend)
 		}
@@ -84,7 +85,7 @@ func TestRemovedKeep(t *testing.T) {
 // B2: policy reset: the flows of a removed backend end at once, those of the
 // others do not.
 func TestRemovedReset(t *testing.T) {
-	bothFamilies(t, 2, func(t *testing.T, w world) {
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		w.serveNamed()
 		const policy = "onBackendRemoved: reset"
 		b := start(t, w.Balancer, w.service(nil, policy))
@@ -93,10 +94,12 @@ func TestRemovedReset(t *testing.T) {
 			"down": w.with(map[int]string{0: ", state: down"}),
 		} {
 			removed, kept := w.at(t, 0), w.at(t, 1)
+			w.carried(b, removed.TCPConn, kept.TCPConn)
 			b.reload(w.service(list, policy))
 			removed.wasReset(t)
 			v := b.endedOf(removed.LocalAddr())
 			wantEnd(t, v, flow.ByBaton, flow.ReasonBackendRemoved)
+			w.wantPath(t, v)
 			kept.works(t)
 			kept.ends(t)
 			b.wantFlows(0)
@@ -118,12 +121,12 @@ func TestRemovedReset(t *testing.T) {
 // when it is up.
 func TestRemovedDrain(t *testing.T) {
 	const timeout = 2 * time.Second
-	bothFamilies(t, 2, func(t *testing.T, w world) {
-		t.Parallel()
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		w.serveNamed()
 		policy := []string{"onBackendRemoved: drain", fmt.Sprintf("drainTimeout: %s", timeout)}
 		b := start(t, w.Balancer, w.service(nil, policy...))
 		left, finished, kept := w.at(t, 0), w.at(t, 0), w.at(t, 1)
+		w.carried(b, left.TCPConn, finished.TCPConn, kept.TCPConn)
 		removed := time.Now()
 		b.reload(w.service(w.without(0), policy...))
 		if time.Since(removed) < timeout {
@@ -135,6 +138,7 @@ func TestRemovedDrain(t *testing.T) {
 		left.wasReset(t)
 		v := b.endedOf(left.LocalAddr())
 		wantEnd(t, v, flow.ByBaton, flow.ReasonDrainTimeout)
+		w.wantPath(t, v)
 		if had := v.EndedAt.Sub(removed); had < timeout {
 			t.Errorf("the flow had %v, want %v", had, timeout)
 		}
@@ -169,7 +173,7 @@ func TestRemovedAndBack(t *testing.T) {
 // B3: one address listed twice, draining and ready: ready wins, in any order of
 // the list and of events.
 func TestListedTwice(t *testing.T) {
-	bothFamilies(t, 1, func(t *testing.T, w world) {
+	bothPaths(t, 1, func(t *testing.T, w world) {
 		w.serveNamed()
 		ready := fmt.Sprintf("%q", w.backend(0))
 		drain := fmt.Sprintf("{address: %s, state: drain}", ready)
@@ -177,6 +181,7 @@ func TestListedTwice(t *testing.T) {
 		const policy = "onBackendRemoved: reset"
 		b := start(t, w.Balancer, w.service([]string{drain, ready}, policy))
 		c := w.at(t, 0)
+		w.carried(b, c.TCPConn)
 		for _, tc := range []struct {
 			list  []string
 			state string
@@ -225,11 +230,12 @@ func TestServiceDeleted(t *testing.T) {
 		{"reset", flow.ReasonServiceRemoved},
 	} {
 		t.Run(tc.policy, func(t *testing.T) {
-			bothFamilies(t, 1, func(t *testing.T, w world) {
+			bothPaths(t, 1, func(t *testing.T, w world) {
 				w.serveNamed()
 				b := start(t, w.Balancer, w.service(nil, "onBackendRemoved: "+tc.policy, "drainTimeout: 1s"))
 				c, _ := w.named(t)
 				c.works(t)
+				w.carried(b, c.TCPConn)
 				deleted := time.Now()
 				b.reload("services: []\n")
 				eventually(t, "the VIP takes no connection", func() error { return w.unreachable(t) })

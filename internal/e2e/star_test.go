@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,24 +19,35 @@ import (
 // family.
 type world struct {
 	*testnet.Star
-	v6  bool
-	vip netip.AddrPort // not configured anywhere: anyip
+	v6      bool
+	vip     netip.AddrPort // not configured anywhere: anyip
+	offload string         // what services say of it: a line of the file, or nothing
 }
 
 // bothFamilies runs a test over IPv4 and over IPv6.
 func bothFamilies(t *testing.T, backends int, test func(t *testing.T, w world)) {
+	families(t, "", "", backends, test)
+}
+
+// bothPaths runs a test over IPv4 and IPv6, with flows that stay in userspace and
+// with flows that leave it before their first byte: all four side by side, and beside
+// other tests.
+func bothPaths(t *testing.T, backends int, test func(t *testing.T, w world)) {
+	t.Parallel()
+	together := func(t *testing.T, w world) { t.Parallel(); test(t, w) }
+	families(t, "Userspace", inUserspace, backends, together)
+	families(t, "Kernel", inKernel, backends, together)
+}
+
+func families(t *testing.T, prefix, offload string, backends int, test func(t *testing.T, w world)) {
 	for _, v6 := range []bool{false, true} {
-		name := "IPv4"
+		name, vip := "IPv4", "10.96.0.10:80"
 		if v6 {
-			name = "IPv6"
+			name, vip = "IPv6", "[fd96::10]:80"
 		}
-		t.Run(name, func(t *testing.T) {
-			w := world{Star: testnet.NewStar(t, backends), v6: v6}
-			w.vip = netip.MustParseAddrPort("10.96.0.10:80")
-			if v6 {
-				w.vip = netip.MustParseAddrPort("[fd96::10]:80")
-			}
-			test(t, w)
+		t.Run(prefix+name, func(t *testing.T) {
+			star := testnet.NewStar(t, backends)
+			test(t, world{Star: star, v6: v6, vip: netip.MustParseAddrPort(vip), offload: offload})
 		})
 	}
 }
@@ -61,10 +73,20 @@ func (w world) service(backends []string, more ...string) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "services:\n  - name: web\n    frontends: [\"tcp://%s\"]\n    backends: [%s]\n", w.vip, strings.Join(backends, ", "))
+	if w.offload != "" {
+		more = append(slices.Clone(more), w.offload)
+	}
 	for _, line := range more {
 		fmt.Fprintf(&b, "    %s\n", line)
 	}
 	return b.String()
+}
+
+// another is one more service, at the world's VIP and with one of its backends.
+func (w world) another(name, proto string, backend int, more ...string) string {
+	all := w.service([]string{fmt.Sprintf("%q", w.backend(backend))}, more...)
+	all = strings.Replace(all, "services:\n  - name: web\n", "  - name: "+name+"\n", 1)
+	return strings.ReplaceAll(all, "tcp://", proto+"://")
 }
 
 // dial connects the client to the VIP.

@@ -20,7 +20,7 @@ import (
 
 // U1: a balancer with several addresses on one leg answers from the one that was asked.
 func TestUDPAnswerAddress(t *testing.T) {
-	bothFamilies(t, 1, func(t *testing.T, w world) {
+	bothPaths(t, 1, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[0], w.backend(0), echo)
 		other := netip.MustParseAddrPort("10.96.0.11:80")
 		wild := "0.0.0.0:81"
@@ -47,15 +47,15 @@ func TestUDPAnswerAddress(t *testing.T) {
 // U2: a client that only sends keeps one source port, and loses nothing at the
 // edge of the timeout.
 func TestUDPOneWay(t *testing.T) {
-	bothFamilies(t, 2, func(t *testing.T, w world) {
-		t.Parallel()
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		s := []*udpServer{
 			serveUDP(t, w.Backends[0], w.backend(0), func([]byte) []byte { return nil }),
 			serveUDP(t, w.Backends[1], w.backend(1), func([]byte) []byte { return nil }),
 		}
-		edge := netip.AddrPortFrom(w.vip.Addr(), 81)
-		start(t, w.Balancer, w.udpService(nil, "timeouts: {udpIdle: 2s}")+fmt.Sprintf(
-			"  - name: edge\n    frontends: [\"udp://%s\"]\n    backends: [%q]\n    timeouts: {udpIdle: 400ms}\n", edge, w.backend(0)))
+		edge := w
+		edge.vip = netip.AddrPortFrom(w.vip.Addr(), 81)
+		b := start(t, w.Balancer, w.udpService(nil, "timeouts: {udpIdle: 2s}")+
+			edge.another("edge", "udp", 0, "timeouts: {udpIdle: 400ms}"))
 		c := w.udp(t, w.vip)
 		const n = 60
 		for i := range n {
@@ -68,11 +68,12 @@ func TestUDPOneWay(t *testing.T) {
 			}
 			return nil
 		})
+		w.wantPath(t, b.flows()[0])
 		if ports := s[0].senders() + s[1].senders(); ports != 1 {
 			t.Errorf("the backends saw %d source addresses, want 1", ports)
 		}
 		// Now with pauses around the timeout: a new port is right, a loss is not.
-		c = w.udp(t, edge)
+		c = w.udp(t, edge.vip)
 		for i := range 20 {
 			fmt.Fprintf(c, "edge:%d|c", i)
 			time.Sleep(time.Duration(380+2*i) * time.Millisecond)
@@ -88,10 +89,11 @@ func TestUDPOneWay(t *testing.T) {
 
 // U3: bursts of mixed sizes come byte-exact and once, both ways.
 func TestUDPBursts(t *testing.T) {
-	bothFamilies(t, 1, func(t *testing.T, w world) {
+	bothPaths(t, 1, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[0], w.backend(0), echo)
-		start(t, w.Balancer, w.udpService(nil))
+		b := start(t, w.Balancer, w.udpService(nil))
 		c := w.udp(t, w.vip)
+		w.meets(t, b, c)
 		_ = c.(*net.UDPConn).SetReadBuffer(8 << 20)
 		rng := rand.New(rand.NewPCG(1, 2))
 		for burst := range 20 {
@@ -125,15 +127,16 @@ func TestUDPBursts(t *testing.T) {
 
 // U4, U8: every size, exact both ways; what is larger than the MTU is fragmented.
 func TestUDPSizes(t *testing.T) {
-	bothFamilies(t, 1, func(t *testing.T, w world) {
+	bothPaths(t, 1, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[0], w.backend(0), echo)
 		b := start(t, w.Balancer, w.udpService(nil))
 		c := w.udp(t, w.vip)
+		w.meets(t, b, c)
 		sizes := []int{0, 1, 1024, 1472, 1473, 4000, 8192, 8193, 65507}
 		if w.v6 {
 			sizes = append(sizes, 65527)
 		}
-		want, total := 0, 0
+		want, total := 1, len(greeting)
 		for _, n := range sizes {
 			data := make([]byte, n)
 			for i := range data {
@@ -155,7 +158,7 @@ func TestUDPSizes(t *testing.T) {
 // U5: a backend answers with ICMP port unreachable: another one gets the
 // datagrams, and not one is lost but what the dead one was sent.
 func TestUDPBackendRefuses(t *testing.T) {
-	bothFamilies(t, 2, func(t *testing.T, w world) {
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[1], w.backend(1), named("live"))
 		b := start(t, w.Balancer, w.udpService(nil))
 		for i := range 6 {
@@ -185,15 +188,13 @@ func TestUDPBackendRefuses(t *testing.T) {
 // does not notice.
 func TestUDPOneShotFlood(t *testing.T) {
 	const queries = 1500
-	bothFamilies(t, 1, func(t *testing.T, w world) {
+	bothPaths(t, 1, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[0], w.backend(0), echo)
-		second := netip.AddrPortFrom(w.vip.Addr(), 81)
-		b := start(t, w.Balancer, w.udpService(nil, "limits: {udpSessions: 500}")+fmt.Sprintf(
-			"  - name: other\n    frontends: [\"udp://%s\"]\n    backends: [%q]\n", second, w.backend(0)))
-		other := w.udp(t, second)
-		if _, err := exchange(other, []byte("first")); err != nil {
-			t.Fatal(err)
-		}
+		second := w
+		second.vip = netip.AddrPortFrom(w.vip.Addr(), 81)
+		b := start(t, w.Balancer, w.udpService(nil, "limits: {udpSessions: 500}")+second.another("other", "udp", 0))
+		other := w.udp(t, second.vip)
+		w.meets(t, b, other)
 		for i := range queries {
 			c, err := w.Client.Dial("udp", w.vip)
 			if err != nil {
@@ -233,7 +234,7 @@ func TestUDPOneShotFlood(t *testing.T) {
 
 // A4 for UDP: a client address stays at its backend, also from new ports.
 func TestUDPAffinity(t *testing.T) {
-	bothFamilies(t, 3, func(t *testing.T, w world) {
+	bothPaths(t, 3, func(t *testing.T, w world) {
 		for i, h := range w.Backends {
 			serveUDP(t, h, w.backend(i), named(h.Name()))
 		}
@@ -258,9 +259,7 @@ func TestUDPAffinity(t *testing.T) {
 			list = append(list, fmt.Sprintf("{address: %q, state: %s}", w.backend(i), state))
 		}
 		old := w.udp(t, w.vip)
-		if _, err := exchange(old, []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		w.meets(t, b, old)
 		b.configure(w.udpService(list, "affinity: {by: client-ip, timeout: 1h}"))
 		b.waitLog("configuration loaded")
 		got, err := exchange(w.udp(t, w.vip), []byte("x"))
@@ -276,7 +275,7 @@ func TestUDPAffinity(t *testing.T) {
 
 // C1, C2: backends come and go under one and the same client socket.
 func TestUDPBackendsComeAndGo(t *testing.T) {
-	bothFamilies(t, 2, func(t *testing.T, w world) {
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		a := serveUDP(t, w.Backends[0], w.backend(0), named("a"))
 		serveUDP(t, w.Backends[1], w.backend(1), named("b"))
 		only := func(i int) []string { return []string{fmt.Sprintf("%q", w.backend(i))} }
@@ -302,6 +301,7 @@ func TestUDPBackendsComeAndGo(t *testing.T) {
 			}
 			return err
 		})
+		w.carriedUDP(bt, c)
 		before := a.got.Load()
 		for range 50 {
 			_, _ = try(c)
@@ -345,7 +345,7 @@ func TestUDPClientGone(t *testing.T) {
 
 // Many clients at once, each gets its own answers.
 func TestUDPManyClients(t *testing.T) {
-	bothFamilies(t, 3, func(t *testing.T, w world) {
+	bothPaths(t, 3, func(t *testing.T, w world) {
 		for i := range w.Backends {
 			serveUDP(t, w.Backends[i], w.backend(i), echo)
 		}

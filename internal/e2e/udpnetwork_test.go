@@ -21,10 +21,11 @@ import (
 // U8: a datagram that comes in fragments, the last one first, is delivered whole,
 // and so is its answer.
 func TestUDPFragmentsOutOfOrder(t *testing.T) {
-	bothFamilies(t, 1, func(t *testing.T, w world) {
+	bothPaths(t, 1, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[0], w.backend(0), echo)
-		start(t, w.Balancer, w.udpService(nil))
+		b := start(t, w.Balancer, w.udpService(nil))
 		c := w.udp(t, w.vip)
+		w.meets(t, b, c)
 		from := netip.MustParseAddrPort(c.LocalAddr().String())
 		for i, order := range [][]int{{2, 1, 0}, {1, 2, 0}, {0, 2, 1}} {
 			data := bytes.Repeat([]byte{byte('a' + i), byte(i), 7}, 4000/3)
@@ -57,31 +58,11 @@ func (w world) sendFragments(t *testing.T, from netip.AddrPort, data []byte, id 
 			fragments = append(fragments, fragment4(from.Addr(), w.vip.Addr(), id, at, more, part))
 		}
 	}
-	var fd int
-	var err error
-	family, level, option := unix.AF_INET, unix.SOL_IP, unix.IP_HDRINCL
-	if w.v6 {
-		family, level, option = unix.AF_INET6, unix.SOL_IPV6, unix.IPV6_HDRINCL
-	}
-	w.Client.Do(func() { fd, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
-		t.Fatal(err)
-	}
-	var to unix.Sockaddr
-	if w.v6 {
-		to = &unix.SockaddrInet6{Addr: w.vip.Addr().As16()}
-	} else {
-		to = &unix.SockaddrInet4{Addr: w.vip.Addr().As4()}
-	}
+	inOrder := make([][]byte, 0, len(fragments))
 	for _, i := range order {
-		if err := unix.Sendto(fd, fragments[i], 0, to); err != nil {
-			t.Fatalf("send fragment %d: %v", i, err)
-		}
+		inOrder = append(inOrder, fragments[i])
 	}
+	w.sendPackets(t, inOrder...)
 }
 
 // udpPacket is a UDP header with its checksum, and data.
@@ -202,8 +183,7 @@ func setMTU(t *testing.T, p testnet.Port, mtu int) {
 // A backend whose host is gone answers with nothing at all: the network says so
 // after a while, and the session goes elsewhere.
 func TestUDPBackendHostGone(t *testing.T) {
-	bothFamilies(t, 2, func(t *testing.T, w world) {
-		t.Parallel()
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		for i, h := range w.Backends {
 			serveUDP(t, h, w.backend(i), named(h.Name()))
 		}
@@ -211,12 +191,13 @@ func TestUDPBackendHostGone(t *testing.T) {
 			w.Balancer.Sysctl("net/ipv4/neigh/"+l.A.Dev+"/retrans_time_ms", "100")
 			w.Balancer.Sysctl("net/ipv6/neigh/"+l.A.Dev+"/retrans_time_ms", "100")
 		}
-		start(t, w.Balancer, w.udpService(nil))
+		b := start(t, w.Balancer, w.udpService(nil))
 		c := w.udp(t, w.vip)
 		got, err := exchange(c, []byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
+		w.carriedUDP(b, c)
 		first := 0
 		if strings.HasPrefix(string(got), w.Backends[1].Name()) {
 			first = 1
@@ -259,21 +240,21 @@ func (w world) vanish(t *testing.T, i int) {
 // U5: a storm of ICMP from backends and clients that are gone hides nothing from
 // those that are there.
 func TestUDPStormOfICMP(t *testing.T) {
-	bothFamilies(t, 2, func(t *testing.T, w world) {
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		for _, h := range append(w.Backends, w.Client) {
 			h.Sysctl("net.ipv4.icmp_ratelimit", "0")
 			h.Sysctl("net.ipv6.icmp.ratelimit", "0")
 		}
 		s := serveUDP(t, w.Backends[1], w.backend(1), echo)
-		dead := netip.AddrPortFrom(w.vip.Addr(), 81)
-		b := start(t, w.Balancer, w.udpService(nil)+fmt.Sprintf(
-			"  - name: dead\n    frontends: [\"udp://%s\"]\n    backends: [%q]\n", dead, w.backend(0)))
+		dead := w
+		dead.vip = netip.AddrPortFrom(w.vip.Addr(), 81)
+		b := start(t, w.Balancer, w.udpService(nil)+dead.another("dead", "udp", 0))
 		live := w.udp(t, w.vip)
 		eventually(t, "the live backend answers", func() error { _, err := try(live); return err })
 		stop := make(chan struct{})
 		var storm sync.WaitGroup
 		for range 2 {
-			to := w.udp(t, dead)
+			to := w.udp(t, dead.vip)
 			storm.Go(func() {
 				for i := 0; ; i++ {
 					select {

@@ -38,7 +38,7 @@ func proxiedDatagram(b []byte) []byte {
 // U7: each datagram has a header, and one that no longer fits with it is dropped and
 // counted.
 func TestUDPProxyHeaderOut(t *testing.T) {
-	bothFamilies(t, 1, func(t *testing.T, w world) {
+	bothPaths(t, 1, func(t *testing.T, w world) {
 		s := serveUDP(t, w.Backends[0], w.backend(0), proxiedDatagram)
 		b := start(t, w.Balancer, w.udpService(nil, "clientAddress: proxy-v2"))
 		c := w.udp(t, w.vip)
@@ -75,7 +75,7 @@ func TestUDPProxyHeaderOut(t *testing.T) {
 // U7: a header from a trusted proxy is believed, clients behind it have sessions of
 // their own, and a bad header costs its datagram only.
 func TestUDPProxyHeaderIn(t *testing.T) {
-	bothFamilies(t, 2, func(t *testing.T, w world) {
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		for i, h := range w.Backends {
 			serveUDP(t, h, w.backend(i), named(h.Name()))
 		}

@@ -13,7 +13,7 @@ import (
 
 // C3: the balancer restarts while a client streams: same backend, same source port.
 func TestUDPRestart(t *testing.T) {
-	bothFamilies(t, 3, func(t *testing.T, w world) {
+	bothPaths(t, 3, func(t *testing.T, w world) {
 		var servers []*udpServer
 		for i, h := range w.Backends {
 			servers = append(servers, serveUDP(t, h, w.backend(i), named(h.Name())))
@@ -29,6 +29,7 @@ func TestUDPRestart(t *testing.T) {
 			}
 			clients, names = append(clients, c), append(names, string(got))
 		}
+		w.carriedUDP(b, clients...)
 		if err := b.stop(syscall.SIGTERM); err != nil {
 			t.Fatalf("stop: %v", err)
 		}
@@ -56,8 +57,7 @@ func TestUDPRestart(t *testing.T) {
 // C3 after a crash: what is known of sessions is at most five seconds old.
 func TestUDPCrash(t *testing.T) {
 	const clients = 12
-	bothFamilies(t, 3, func(t *testing.T, w world) {
-		t.Parallel()
+	bothPaths(t, 3, func(t *testing.T, w world) {
 		var servers []*udpServer
 		for i, h := range w.Backends {
 			servers = append(servers, serveUDP(t, h, w.backend(i), named(h.Name())))
@@ -77,6 +77,7 @@ func TestUDPCrash(t *testing.T) {
 		for _, v := range b.wantFlows(clients) {
 			ids[v.Client.String()] = v.ID.String()
 		}
+		w.carriedUDP(b, conns...)
 		eventually(t, "the sessions are written down", func() error {
 			text, _ := os.ReadFile(filepath.Join(b.dir, "udp-sessions.json"))
 			if n := strings.Count(string(text), `"backend":`); n != clients {
@@ -114,7 +115,7 @@ func TestUDPCrash(t *testing.T) {
 // A client that streams over a restart is at the same backend before and after,
 // from the same port, though its datagrams come while the frontend opens.
 func TestUDPRestartInAStream(t *testing.T) {
-	bothFamilies(t, 3, func(t *testing.T, w world) {
+	bothPaths(t, 3, func(t *testing.T, w world) {
 		var servers []*udpServer
 		for i, h := range w.Backends {
 			servers = append(servers, serveUDP(t, h, w.backend(i), func([]byte) []byte { return nil }))
@@ -141,14 +142,14 @@ func TestUDPRestartInAStream(t *testing.T) {
 			}
 		}()
 		for range 3 {
-			b.wantFlows(clients)
+			w.carriedUDP(b, conns...)
 			if err := b.stop(syscall.SIGTERM); err != nil {
 				t.Fatalf("stop: %v", err)
 			}
 			b = launchIn(t, w.Balancer, b.dir, w.udpService(nil))
 			b.waitServing()
 		}
-		b.wantFlows(clients)
+		w.carriedUDP(b, conns...)
 		close(stop)
 		<-done
 		ports := 0

@@ -86,6 +86,19 @@ func (w world) udp(t *testing.T, to netip.AddrPort) net.Conn {
 	return c
 }
 
+// greeting is what meets sends.
+const greeting = "hello"
+
+// meets exchanges one datagram and waits until the session is carried as it is to
+// be.
+func (w world) meets(t *testing.T, b *baton, c net.Conn) {
+	t.Helper()
+	if _, err := exchange(c, []byte(greeting)); err != nil {
+		t.Fatal(err)
+	}
+	w.carriedUDP(b, c)
+}
+
 // exchange sends one datagram and waits for one.
 func exchange(c net.Conn, b []byte) ([]byte, error) {
 	if _, err := c.Write(b); err != nil {

@@ -18,7 +18,7 @@ import (
 func TestUDPRemoved(t *testing.T) {
 	for _, policy := range []string{"keep", "drain", "reset"} {
 		t.Run(policy, func(t *testing.T) {
-			bothFamilies(t, 2, func(t *testing.T, w world) {
+			bothPaths(t, 2, func(t *testing.T, w world) {
 				var servers []*udpServer
 				for i, h := range w.Backends {
 					servers = append(servers, serveUDP(t, h, w.backend(i), named(h.Name())))
@@ -27,9 +27,7 @@ func TestUDPRemoved(t *testing.T) {
 				only := func(i int) []string { return []string{fmt.Sprintf("%q", w.backend(i))} }
 				b := start(t, w.Balancer, w.udpService(only(0), more))
 				c := w.udp(t, w.vip)
-				if _, err := exchange(c, []byte("x")); err != nil {
-					t.Fatal(err)
-				}
+				w.meets(t, b, c)
 				b.configure(w.udpService(only(1), more))
 				eventually(t, "the new backend answers", func() error {
 					got, err := try(c)

@@ -141,7 +141,11 @@ func (h *Host) addRoute(r netlink.Route) {
 	case unix.RTN_ANYCAST:
 		h.special[prefix.Addr()] = "anycast"
 	case unix.RTN_LOCAL:
-		h.addLocal(r, prefix)
+		// Those of other tables hold for what a rule sends there: marked packets, as
+		// transparent proxies have it, ours too.
+		if r.Table == unix.RT_TABLE_LOCAL {
+			h.addLocal(r, prefix)
+		}
 	case unix.RTN_UNICAST:
 		if prefix.Bits() == 0 && r.Table == unix.RT_TABLE_MAIN {
 			h.defaults = append(h.defaults, r)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -60,6 +61,40 @@ func TestEnsure(t *testing.T) {
 			}
 			if err := errors.Join(r.Close(), r.Detach()); err != nil {
 				t.Fatalf("closed twice: %v", err)
+			}
+		})
+	}
+}
+
+// TestOtherTables: everything is local in a table for marked packets, as a transparent proxy has it, and VIPs want routes
+// all the same.
+func TestOtherTables(t *testing.T) {
+	testnet.RequireRoot(t)
+	for _, tt := range vipTests {
+		t.Run(tt.family, func(t *testing.T) {
+			lb := testnet.New(t).Host("lb")
+			vip := addr(tt.vip)
+			lo, err := lb.Netlink().LinkByName("lo")
+			if err != nil {
+				t.Fatal(err)
+			}
+			any := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+			if vip.Is4() {
+				any = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+			}
+			err = lb.Netlink().RouteAdd(&netlink.Route{
+				LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: 100, Scope: unix.RT_SCOPE_HOST,
+				Dst: &net.IPNet{IP: any.Addr().AsSlice(), Mask: net.CIDRMask(0, any.Addr().BitLen())},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, _ := open(t, lb, t.TempDir())
+			if got := ensure(t, r, vip); got.Routed != 1 || len(got.Local) != 0 {
+				t.Errorf("%+v", got)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
 			}
 		})
 	}

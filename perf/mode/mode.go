@@ -50,7 +50,7 @@ type Profiler interface {
 }
 
 // Lasting is a Mode that takes flows over while they live, and so is not for those
-// that end with their first request.
+// that have one request.
 type Lasting interface{ Lasting() bool }
 
 // Options says what of this machine the modes may use.

@@ -24,6 +24,7 @@ func (i Idle) Spec() Spec {
 		Service:      topology.Echo,
 		Figures:      []report.Figure{{Key: "memory", Unit: "bytes/connection", Lower: true}},
 		Cost:         Cost{"µs/connection", 1e6},
+		Brief:        true,
 		NeedsProcess: true,
 		NeedsFresh:   true,
 	}

@@ -24,7 +24,7 @@ type Spec struct {
 	Figures []report.Figure // the first is what it is for
 	Cost    Cost
 
-	Brief        bool // its flows end with their first request
+	Brief        bool // one request a flow
 	NeedsProcess bool // measures a process; a mode without one has no such figure
 	NeedsFresh   bool // measures a process that nothing has used before
 }

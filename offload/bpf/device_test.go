@@ -74,11 +74,31 @@ func eachHow(t *testing.T, f func(t *testing.T, clsact bool)) {
 	testnet.RequireRoot(t)
 	t.Run("clsact", func(t *testing.T) { f(t, true) })
 	t.Run("tcx", func(t *testing.T) {
-		if err := featureTCX.Have(); errors.Is(err, ErrNotSupported) {
-			t.Skip(err)
+		if noTCX() {
+			t.Skip(featureTCX.Have())
 		}
 		f(t, false)
 	})
+}
+
+// noTCX reports whether the kernel is too old for it.
+func noTCX() bool { return errors.Is(featureTCX.Have(), ErrNotSupported) }
+
+// tcxAt lists what sits at a hook of a device by tcx.
+func tcxAt(t *testing.T, h *testnet.Host, index int, at hook) (programs []link.AttachedProgram) {
+	t.Helper()
+	if noTCX() {
+		return nil
+	}
+	h.Do(func() {
+		found, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at.attachType()})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		programs = found.Programs
+	})
+	return programs
 }
 
 func openDevices(t *testing.T, h *testnet.Host, c counted, links string, clsact bool) (d *devices) {
@@ -88,7 +108,7 @@ func openDevices(t *testing.T, h *testnet.Host, c counted, links string, clsact 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.clsact = clsact
+	d.clsact = clsact || noTCX()
 	t.Cleanup(func() {
 		if err := d.remove(); err != nil {
 			t.Error(err)
@@ -114,16 +134,9 @@ func attached(t *testing.T, h *testnet.Host, name string) (found []string) {
 		t.Fatal(err)
 	}
 	for _, at := range []hook{hookIngress, hookEgress} {
-		h.Do(func() {
-			programs, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: at.attachType()})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for range programs.Programs {
-				found = append(found, "tcx "+at.String())
-			}
-		})
+		for range tcxAt(t, h, l.Attrs().Index, at) {
+			found = append(found, "tcx "+at.String())
+		}
 		filters, err := h.Netlink().FilterList(l, at.parent())
 		if err != nil {
 			t.Fatal(err)
@@ -199,7 +212,7 @@ func TestAttachRefuses(t *testing.T) {
 	if err := h.Netlink().LinkAdd(&netlink.Bridge{LinkAttrs: named("br0")}); err != nil {
 		t.Fatal(err)
 	}
-	h.Do(func() {
+	h.Do(func() { // an L3 device; the request goes through /dev/net/tun
 		if err := netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: named("tun7"), Mode: netlink.TUNTAP_MODE_TUN}); err != nil {
 			t.Fatal(err)
 		}

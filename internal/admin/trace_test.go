@@ -97,7 +97,7 @@ func TestSlowTraceReader(t *testing.T) {
 
 // TestReaderThatNeverReads is cut off.
 func TestReaderThatNeverReads(t *testing.T) {
-	in := newInstance(t, func(o *Options) { o.SlowReader = 50 * time.Millisecond })
+	in := newInstance(t, func(o *Options) { o.SlowReader = 300 * time.Millisecond })
 	resp, err := in.client().Get("http://baton/v1/trace")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestReaderThatNeverReads(t *testing.T) {
 		t.Fatal(resp.Status)
 	}
 	in.eventually("the subscription is gone", func() bool {
-		for range 100 {
+		for range 2000 { // more than are kept for a reader
 			in.open("10.201.1.2:40000", time.Now()).Finish(flow.ByClient, flow.ReasonClosed)
 		}
 		before := in.registry.DropCounts()[flow.DropEvents]

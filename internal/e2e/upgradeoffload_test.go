@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+)
+
+// What the kernel carries goes on over an upgrade: the next process knows it by the
+// same ids, with counters that go on, and hands new flows over as before.
+func TestUpgradeOfOffloaded(t *testing.T) {
+	const flows = 20
+	bothFamilies(t, 2, func(t *testing.T, w world) {
+		w.offload = inKernel
+		w.serveNamed()
+		atClient := w.wire(t, w.ClientLink.B)
+		b := start(t, w.Balancer, w.service(nil))
+		var conns []*conn
+		for range flows {
+			c, _ := w.named(t)
+			w.carried(b, c.TCPConn)
+			conns = append(conns, c)
+		}
+		for range 3 {
+			before := make(map[netip.AddrPort]flow.View)
+			for _, v := range b.wantFlows(flows) {
+				before[v.Client] = v
+			}
+			next := b.upgrade(w, w.service(nil))
+			for _, c := range conns {
+				c.works(t)
+			}
+			for _, v := range next.wantFlows(flows) {
+				was := before[v.Client]
+				if v.ID != was.ID || v.Path != flow.PathBPF || v.BytesToBackend < was.BytesToBackend || v.BytesToClient < was.BytesToClient {
+					t.Errorf("the flow was %+v, is %+v", was, v)
+				}
+			}
+			b.exits(10 * time.Second)
+			b = next
+			c, _ := w.named(t)
+			w.carried(b, c.TCPConn)
+			c.works(t)
+			c.ends(t)
+		}
+		atClient.noReset(t)
+		for _, c := range conns {
+			c.works(t)
+			c.ends(t)
+		}
+		eventually(t, "no flow is left", func() error {
+			if n := len(b.flows()); n > 0 {
+				return fmt.Errorf("%d are", n)
+			}
+			return nil
+		})
+		if err := b.stop(syscall.SIGTERM); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		b.gone(w)
+		if left := programs(t, w.Balancer); len(left) > 0 {
+			t.Errorf("programs are left: %v", left)
+		}
+	})
+}
+
+// UDP sessions that the kernel carries lose no datagram, nor their backend.
+func TestUpgradeOfOffloadedUDP(t *testing.T) {
+	const clients = 6
+	bothFamilies(t, 2, func(t *testing.T, w world) {
+		w.offload = inKernel
+		var servers []*udpServer
+		for i, h := range w.Backends {
+			servers = append(servers, serveUDP(t, h, w.backend(i), named(h.Name())))
+		}
+		b := start(t, w.Balancer, w.udpService(nil))
+		var conns []net.Conn
+		var names []string
+		for range clients {
+			c := w.udp(t, w.vip)
+			got, err := exchange(c, []byte("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns, names = append(conns, c), append(names, string(got))
+		}
+		w.carriedUDP(b, conns...)
+		was := ids(b.wantFlows(clients))
+		for range 3 {
+			next := b.upgrade(w, w.udpService(nil))
+			for i, c := range conns {
+				for range 20 {
+					if got, err := try(c); err != nil || string(got) != names[i] {
+						t.Errorf("client %d was at %q, is at %q, %v", i, names[i], got, err)
+					}
+				}
+			}
+			b.exits(10 * time.Second)
+			b = next
+			w.carriedUDP(b, conns...)
+		}
+		for client, id := range ids(b.wantFlows(clients)) {
+			if was[client] != id {
+				t.Errorf("%s was flow %s, is flow %s", client, was[client], id)
+			}
+		}
+		ports := 0
+		for _, s := range servers {
+			ports += s.senders()
+		}
+		if ports != clients {
+			t.Errorf("the backends saw %d source addresses from %d clients", ports, clients)
+		}
+	})
+}

@@ -2,12 +2,15 @@ package suite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,28 +22,30 @@ type Outcome struct {
 	Fault           string            // why it failed as a whole
 	Results         map[string]string // of top-level tests: "pass", "fail", "skip", or "run" if they did not end
 	Output          string            // of what did not pass
+	Times           map[string]time.Duration
 }
 
 // event is one of those of go tool test2json.
 type event struct {
 	Action, Test, Output string
+	Elapsed              float64 // seconds
 }
 
-// readOutcome understands what a test program wrote with -test.v=test2json.
-func readOutcome(ctx context.Context, output []byte) (results map[string]string, said string, err error) {
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json")
+// read understands what a test program wrote with -test.v=test2json.
+func (o *Outcome) read(ctx context.Context, output []byte) error {
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t") // -t: with times
 	cmd.Stdin = bytes.NewReader(output)
 	events, err := cmd.Output()
 	if err != nil {
-		return nil, "", fmt.Errorf("go tool test2json: %w", err)
+		return fmt.Errorf("go tool test2json: %w", err)
 	}
-	return sortEvents(bytes.NewReader(events))
+	return o.sort(bytes.NewReader(events))
 }
 
-// sortEvents gives each top-level test its result, and the output of those that did
-// not pass together with that of no test.
-func sortEvents(r io.Reader) (results map[string]string, said string, err error) {
-	results = make(map[string]string)
+// sort gives each top-level test its result and time, and keeps the output of those
+// that did not pass together with that of no test.
+func (o *Outcome) sort(r io.Reader) error {
+	o.Results, o.Times = make(map[string]string), make(map[string]time.Duration)
 	outputs := make(map[string]*strings.Builder) // by top-level test
 	var order []string
 	for d := json.NewDecoder(r); ; {
@@ -48,7 +53,7 @@ func sortEvents(r io.Reader) (results map[string]string, said string, err error)
 		if err := d.Decode(&e); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, "", fmt.Errorf("read events of test2json: %w", err)
+			return fmt.Errorf("read events of test2json: %w", err)
 		}
 		top, _, sub := strings.Cut(e.Test, "/")
 		if outputs[top] == nil {
@@ -58,17 +63,28 @@ func sortEvents(r io.Reader) (results map[string]string, said string, err error)
 		switch e.Action {
 		case "run", "pass", "fail", "skip":
 			if top != "" && !sub {
-				results[top] = e.Action
+				o.Results[top], o.Times[top] = e.Action, time.Duration(e.Elapsed*float64(time.Second))
 			}
 		}
 	}
 	var all strings.Builder
 	for _, top := range order {
-		if results[top] != "pass" {
+		if o.Results[top] != "pass" {
 			all.WriteString(outputs[top].String())
 		}
 	}
-	return results, all.String(), nil
+	o.Output = all.String()
+	return nil
+}
+
+// slowest names the tests that took longest, for those who look for time to save.
+func (o Outcome) slowest(n int) string {
+	names := slices.SortedFunc(maps.Keys(o.Times), func(a, b string) int { return cmp.Compare(o.Times[b], o.Times[a]) })
+	var b strings.Builder
+	for _, name := range names[:min(n, len(names))] {
+		fmt.Fprintf(&b, " %s %.1fs", name, o.Times[name].Seconds())
+	}
+	return b.String()
 }
 
 // count is how many tests ended with a result.

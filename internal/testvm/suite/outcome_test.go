@@ -13,7 +13,7 @@ import (
 // What a test program writes with -test.v=test2json; ^ stands for the mark.
 const written = `^=== RUN   TestGood
 a word of a good test
-^--- PASS: TestGood (0.01s)
+^--- PASS: TestGood (1.50s)
 ^=== RUN   TestBad
 ^=== RUN   TestBad/one
     bad_test.go:7: wrong
@@ -31,32 +31,34 @@ panic: test timed out after 1s
 goroutine 1 [running]:
 `
 
-func read(t *testing.T, text string) (map[string]string, string) {
+func read(t *testing.T, text string) (o Outcome) {
 	t.Helper()
-	results, said, err := readOutcome(t.Context(), []byte(strings.ReplaceAll(text, "^", "\x16")))
-	if err != nil {
+	if err := o.read(t.Context(), []byte(strings.ReplaceAll(text, "^", "\x16"))); err != nil {
 		t.Fatal(err)
 	}
-	return results, said
+	return o
 }
 
 func TestReadOutcome(t *testing.T) {
-	results, said := read(t, written)
+	o := read(t, written)
 	want := map[string]string{"TestGood": "pass", "TestBad": "fail", "TestSkipped": "skip"}
-	if !maps.Equal(results, want) {
-		t.Errorf("got %v, want %v", results, want)
+	if !maps.Equal(o.Results, want) {
+		t.Errorf("got %v, want %v", o.Results, want)
 	}
 	for _, words := range []string{"bad_test.go:7: wrong", "half a line", "no tcx", "goroutines leaked"} {
-		if !strings.Contains(said, words) {
-			t.Errorf("%q is missing in:\n%s", words, said)
+		if !strings.Contains(o.Output, words) {
+			t.Errorf("%q is missing in:\n%s", words, o.Output)
 		}
 	}
-	if strings.Contains(said, "good test") {
-		t.Errorf("a good test is quoted:\n%s", said)
+	if strings.Contains(o.Output, "good test") {
+		t.Errorf("a good test is quoted:\n%s", o.Output)
 	}
-	results, said = read(t, cutShort)
-	if results["TestEndless"] != "run" || !strings.Contains(said, "goroutine 1") {
-		t.Errorf("of a test without an end: %v\n%s", results, said)
+	if got := o.slowest(1); got != " TestGood 1.5s" {
+		t.Errorf("slowest:%s", got)
+	}
+	o = read(t, cutShort)
+	if o.Results["TestEndless"] != "run" || !strings.Contains(o.Output, "goroutine 1") {
+		t.Errorf("of a test without an end: %v\n%s", o.Results, o.Output)
 	}
 }
 

@@ -182,13 +182,13 @@ func fault(st testvm.Status) string {
 // end sums up a package.
 func (r *run) end(pkg string, st testvm.Status, fault string) {
 	o := Outcome{Kernel: r.kernel, Package: pkg, Elapsed: st.Elapsed, Fault: fault}
-	var err error
-	if o.Results, o.Output, err = readOutcome(r.ctx, r.output.Bytes()); err != nil {
+	if err := o.read(r.ctx, r.output.Bytes()); err != nil {
 		o.Fault = strings.TrimPrefix(o.Fault+"; "+err.Error(), "; ")
 	}
 	r.output.Reset()
 	r.outcomes = append(r.outcomes, o)
 	fmt.Fprintln(r.suite.Out, o)
+	fmt.Fprintf(r.suite.Out, "    \tslowest:%s\n", o.slowest(5))
 	if o.Failed() || o.count("skip") > 0 {
 		fmt.Fprint(r.suite.Out, o.Output)
 	}

@@ -460,3 +460,32 @@ func TestResyncAfterLoss(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// BenchmarkSync is what one look at 200 devices costs that have their programs already.
+func BenchmarkSync(b *testing.B) {
+	testnet.RequireRoot(b)
+	h := testnet.New(b).Host("a")
+	for i := range 100 {
+		if err := h.Netlink().LinkAdd(&netlink.Veth{LinkAttrs: named(fmt.Sprintf("a%d", i)), PeerName: fmt.Sprintf("b%d", i)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var d *devices
+	var err error
+	h.Do(func() { d, err = newDevices(newCounted(b).devicePrograms, "", false, nil) })
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.remove()
+	h.Do(func() { err = d.sync() })
+	if err != nil {
+		b.Fatal(err)
+	}
+	h.Do(func() { // no thread is made for it, as in a process that lives in one namespace
+		for b.Loop() {
+			if err := d.sync(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

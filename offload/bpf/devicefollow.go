@@ -17,6 +17,8 @@ const (
 	// resyncEvery is how often devices are looked at without a word from the kernel: it says nothing of a tcx link that
 	// somebody has detached.
 	resyncEvery = 30 * time.Second
+	// settle is the least time from one look to the next: one change of a device makes many events.
+	settle = 50 * time.Millisecond
 	// retryAfter is when a device that refused is asked again.
 	retryAfter = 5 * time.Second
 )
@@ -38,6 +40,9 @@ func (d *devices) follow(ctx context.Context) error {
 		if err = d.sync(); errors.Is(err, ErrClosed) {
 			return nil
 		}
+		if !sleep(ctx, settle) {
+			return nil
+		}
 		again := resyncEvery
 		if err != nil {
 			again = retryAfter
@@ -55,6 +60,18 @@ func (d *devices) follow(ctx context.Context) error {
 		case <-timer.C:
 		}
 		timer.Stop()
+	}
+}
+
+// sleep reports false when the context is done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

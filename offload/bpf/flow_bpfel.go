@@ -60,20 +60,21 @@ type flowFlowCount uint32
 
 const (
 	flowFlowCountFLOW_COUNT_FORWARDED  flowFlowCount = 0
-	flowFlowCountFLOW_COUNT_HELD       flowFlowCount = 1
-	flowFlowCountFLOW_COUNT_PARKED     flowFlowCount = 2
-	flowFlowCountFLOW_COUNT_RESET      flowFlowCount = 3
-	flowFlowCountFLOW_COUNT_TOO_BIG    flowFlowCount = 4
-	flowFlowCountFLOW_COUNT_EXPIRED    flowFlowCount = 5
-	flowFlowCountFLOW_COUNT_UNTOLD     flowFlowCount = 6
-	flowFlowCountFLOW_COUNT_TRANSLATED flowFlowCount = 7
-	flowFlowCountFLOW_COUNT_MIRRORED   flowFlowCount = 8
-	flowFlowCountFLOW_COUNT_OWN        flowFlowCount = 9
-	flowFlowCountFLOW_COUNT_NO_WAY     flowFlowCount = 10
-	flowFlowCountFLOW_COUNT_ODD        flowFlowCount = 11
-	flowFlowCountFLOW_COUNT_FAILED     flowFlowCount = 12
-	flowFlowCountFLOW_COUNT_STALE      flowFlowCount = 13
-	flowFlowCountFLOW_COUNTS           flowFlowCount = 14
+	flowFlowCountFLOW_COUNT_FAST       flowFlowCount = 1
+	flowFlowCountFLOW_COUNT_HELD       flowFlowCount = 2
+	flowFlowCountFLOW_COUNT_PARKED     flowFlowCount = 3
+	flowFlowCountFLOW_COUNT_RESET      flowFlowCount = 4
+	flowFlowCountFLOW_COUNT_TOO_BIG    flowFlowCount = 5
+	flowFlowCountFLOW_COUNT_EXPIRED    flowFlowCount = 6
+	flowFlowCountFLOW_COUNT_UNTOLD     flowFlowCount = 7
+	flowFlowCountFLOW_COUNT_TRANSLATED flowFlowCount = 8
+	flowFlowCountFLOW_COUNT_MIRRORED   flowFlowCount = 9
+	flowFlowCountFLOW_COUNT_OWN        flowFlowCount = 10
+	flowFlowCountFLOW_COUNT_NO_WAY     flowFlowCount = 11
+	flowFlowCountFLOW_COUNT_ODD        flowFlowCount = 12
+	flowFlowCountFLOW_COUNT_FAILED     flowFlowCount = 13
+	flowFlowCountFLOW_COUNT_STALE      flowFlowCount = 14
+	flowFlowCountFLOW_COUNTS           flowFlowCount = 15
 )
 
 type flowGate uint32
@@ -119,6 +120,12 @@ type flowPath struct {
 	Way     flowWay
 	Track   flowTrack
 	Pad     uint32
+}
+
+type flowPort struct {
+	_   structs.HostLayout
+	Mac [6]uint8
+	Pad [2]uint8
 }
 
 type flowRewrite struct {
@@ -327,6 +334,7 @@ const (
 	flowMapFlowElements = "flow_elements"
 	flowMapFlowEvents   = "flow_events"
 	flowMapFlowNotes    = "flow_notes"
+	flowMapFlowPorts    = "flow_ports"
 	flowMapFlowScratch  = "flow_scratch"
 	flowMapFlowSettings = "flow_settings"
 	flowMapFlowSlots    = "flow_slots"
@@ -390,6 +398,7 @@ type flowMapSpecs struct {
 	FlowElements *ebpf.MapSpec `ebpf:"flow_elements"`
 	FlowEvents   *ebpf.MapSpec `ebpf:"flow_events"`
 	FlowNotes    *ebpf.MapSpec `ebpf:"flow_notes"`
+	FlowPorts    *ebpf.MapSpec `ebpf:"flow_ports"`
 	FlowScratch  *ebpf.MapSpec `ebpf:"flow_scratch"`
 	FlowSettings *ebpf.MapSpec `ebpf:"flow_settings"`
 	FlowSlots    *ebpf.MapSpec `ebpf:"flow_slots"`
@@ -425,6 +434,7 @@ type flowMaps struct {
 	FlowElements *ebpf.Map `ebpf:"flow_elements"`
 	FlowEvents   *ebpf.Map `ebpf:"flow_events"`
 	FlowNotes    *ebpf.Map `ebpf:"flow_notes"`
+	FlowPorts    *ebpf.Map `ebpf:"flow_ports"`
 	FlowScratch  *ebpf.Map `ebpf:"flow_scratch"`
 	FlowSettings *ebpf.Map `ebpf:"flow_settings"`
 	FlowSlots    *ebpf.Map `ebpf:"flow_slots"`
@@ -436,6 +446,7 @@ func (m *flowMaps) Close() error {
 		m.FlowElements,
 		m.FlowEvents,
 		m.FlowNotes,
+		m.FlowPorts,
 		m.FlowScratch,
 		m.FlowSettings,
 		m.FlowSlots,

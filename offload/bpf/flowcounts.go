@@ -8,6 +8,7 @@ type FlowCount uint32
 // The counts. What goes to the stack from a watched flow is not counted.
 const (
 	FlowsForwarded  = FlowCount(flowFlowCountFLOW_COUNT_FORWARDED)  // on to the other side; as on the wire
+	FlowsFast       = FlowCount(flowFlowCountFLOW_COUNT_FAST)       // of those, in XDP
 	FlowsHeld       = FlowCount(flowFlowCountFLOW_COUNT_HELD)       // dropped while the gate held
 	FlowsParked     = FlowCount(flowFlowCountFLOW_COUNT_PARKED)     // put aside while the gate held
 	FlowsReset      = FlowCount(flowFlowCountFLOW_COUNT_RESET)      // answered with a reset
@@ -24,7 +25,7 @@ const (
 )
 
 var flowCountNames = [flowFlowCountFLOW_COUNTS]string{
-	FlowsForwarded: "forwarded", FlowsHeld: "held", FlowsParked: "parked", FlowsReset: "reset", FlowsTooBig: "too-big",
+	FlowsForwarded: "forwarded", FlowsFast: "fast", FlowsHeld: "held", FlowsParked: "parked", FlowsReset: "reset", FlowsTooBig: "too-big",
 	FlowsNoWay: "no-way", FlowsOdd: "odd", FlowsFailed: "failed", FlowsStale: "stale",
 	FlowsExpired: "expired", FlowsUntold: "untold", FlowsTranslated: "translated", FlowsMirrored: "mirrored", FlowsOwn: "own",
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * The programs that carry flows. flow_ingress sits before the stack on every device and sees
- * what peers send; flow_egress sits behind it and sees what our own stack sends. Packets of
- * flows that they do not know pass untouched.
+ * what peers send; flow_egress sits behind it and sees what our own stack sends. flow_xdp
+ * sits in the driver, before flow_ingress, and sends on what it can. Packets of flows that
+ * they do not know pass untouched.
  */
 #include "gate.h"
 #include "forward.h"
 #include "quoted.h"
 #include "own.h"
+#include "fast.h"
 
 static __always_inline struct packet *packet(void)
 {
@@ -102,9 +104,11 @@ int flow_egress(struct __sk_buff *skb)
 }
 
 SEC("xdp")
-int flow_xdp(struct xdp_md *xdp __unused)
+int flow_xdp(struct xdp_md *xdp)
 {
-	return XDP_PASS;
+	struct packet *p = packet();
+
+	return p ? fast(xdp, p) : XDP_PASS;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

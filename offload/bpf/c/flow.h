@@ -144,6 +144,12 @@ struct settings {
 	__u32 lot; /* the device that held packets wait at; 0 = they are dropped */
 };
 
+/* A device that XDP may take packets from and send to. */
+struct port {
+	__u8 mac[6];
+	__u8 pad[2];
+};
+
 /* What userspace is told of. */
 enum happening {
 	EVENT_FIRST,   /* a direction's first packet went on to the other side */
@@ -167,6 +173,7 @@ struct event {
 /* What became of packets; those that went to the stack from a watched flow are not counted. */
 enum flow_count {
 	FLOW_COUNT_FORWARDED,   /* on to the other side; as on the wire */
+	FLOW_COUNT_FAST,        /* of those, in XDP */
 	FLOW_COUNT_HELD,        /* dropped while the gate held */
 	FLOW_COUNT_PARKED,      /* put aside while the gate held */
 	FLOW_COUNT_RESET,       /* answered with a reset */

@@ -40,6 +40,14 @@ struct {
 } flow_settings SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1024);
+	__type(key, __u32); /* the device */
+	__type(value, struct port);
+} flow_ports SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 18);
 } flow_events SEC(".maps");

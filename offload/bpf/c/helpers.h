@@ -39,6 +39,7 @@ static long (*bpf_redirect_neigh)(__u32 ifindex, struct bpf_redir_neigh *params,
 static __u64 (*bpf_ktime_get_coarse_ns)(void) __unused = (void *)160;
 static long (*bpf_check_mtu)(void *ctx, __u32 ifindex, __u32 *mtu, __s32 len_diff, __u64 flags) __unused = (void *)163;
 static long (*bpf_loop)(__u32 n, void *callback, void *ctx, __u64 flags) __unused = (void *)181;
+static __u64 (*bpf_xdp_get_buff_len)(struct xdp_md *xdp) __unused = (void *)188;
 static long (*bpf_xdp_load_bytes)(struct xdp_md *xdp, __u32 offset, void *to, __u32 len) __unused = (void *)189;
 static long (*bpf_xdp_store_bytes)(struct xdp_md *xdp, __u32 offset, void *from, __u32 len) __unused = (void *)190;
 

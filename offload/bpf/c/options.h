@@ -72,10 +72,9 @@ static __always_inline int parse_options(struct origin from, struct packet *p)
 
 	if (p->tuple.protocol != IPPROTO_TCP || !len)
 		return 1;
-	opaque(len);
-	if (len > TCP_MAX - TCP_LEN || !len)
+	if (len > TCP_MAX - TCP_LEN)
 		return 0;
-	if (load(from, p->transport_at + TCP_LEN, p->transport + TCP_LEN, len))
+	if (load(from, p->transport_at + TCP_LEN, p->transport + TCP_LEN, counted(len)))
 		return 0;
 	if (p->transport_len == TCP_LEN + 12 && get32(p, TCP_LEN) == USUAL_OPTIONS) {
 		p->ts_at = TCP_LEN + 4;

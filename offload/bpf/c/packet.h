@@ -148,6 +148,15 @@ struct quoted {
  * verifier wants to see. */
 #define opaque(value) asm volatile("" : "+r"(value))
 
+/* counted is a length between 1 and 64, as it is, that a verifier believes to be that: those
+ * of older kernels learn nothing from a comparison with 0. */
+static __always_inline __u32 counted(__u32 len)
+{
+	len--;
+	opaque(len);
+	return (len & 63) + 1;
+}
+
 #define ntohs(value) __builtin_bswap16(value)
 #define htons(value) __builtin_bswap16(value)
 #define ntohl(value) __builtin_bswap32(value)

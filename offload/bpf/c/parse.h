@@ -10,16 +10,17 @@
 struct origin {
 	struct __sk_buff *skb;
 	struct xdp_md *xdp;
+	int fast; /* it is XDP's */
 };
 
 static __always_inline long load(struct origin from, __u32 at, void *to, __u32 len)
 {
-	return from.xdp ? bpf_xdp_load_bytes(from.xdp, at, to, len) : bpf_skb_load_bytes(from.skb, at, to, len);
+	return from.fast ? bpf_xdp_load_bytes(from.xdp, at, to, len) : bpf_skb_load_bytes(from.skb, at, to, len);
 }
 
 static __always_inline __u32 size(struct origin from)
 {
-	return from.xdp ? from.xdp->data_end - from.xdp->data : from.skb->len;
+	return from.fast ? bpf_xdp_get_buff_len(from.xdp) : from.skb->len;
 }
 
 static __always_inline void ipv4_address(struct address *to, __be32 from)
@@ -115,7 +116,7 @@ static __always_inline int parse_lengths(struct origin from, struct packet *p)
 {
 	__u32 there = size(from) - p->network_at;
 	__u32 headers = p->transport_at - p->network_at + p->transport_len;
-	__u32 gso = from.skb ? from.skb->gso_size : 0;
+	__u32 gso = from.fast ? 0 : from.skb->gso_size;
 
 	if (!p->length && gso)
 		p->length = there; /* more than the field can say */

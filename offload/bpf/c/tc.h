@@ -18,10 +18,9 @@ static __always_inline long put_transport(struct __sk_buff *skb, struct packet *
 {
 	__u32 len = p->transport_len;
 
-	opaque(len);
 	if (!len || len > TCP_MAX)
 		return -1;
-	return bpf_skb_store_bytes(skb, p->transport_at, p->transport, len, 0);
+	return bpf_skb_store_bytes(skb, p->transport_at, p->transport, counted(len), 0);
 }
 
 /* fix_sum corrects the checksum, which the helper leaves as it is where a device will fill

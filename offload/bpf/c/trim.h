@@ -15,10 +15,9 @@ static __always_inline int trim(struct __sk_buff *skb, struct packet *p, __u32 l
 
 	if (bpf_skb_change_tail(skb, p->transport_at + len, 0))
 		return -1;
-	opaque(len);
 	if (!len || len > TCP_MAX)
 		return -1;
-	return bpf_skb_store_bytes(skb, p->transport_at, p->transport, len, 0) ? -1 : partial;
+	return bpf_skb_store_bytes(skb, p->transport_at, p->transport, counted(len), 0) ? -1 : partial;
 }
 
 /* pseudo is the sum of the header that checksums cover beside the packet (RFC 9293, 3.1;

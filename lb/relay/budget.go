@@ -26,8 +26,9 @@ type budget struct {
 const reservedDescriptors = 48
 
 // newBudget divides what RLIMIT_NOFILE leaves between pipes and connections.
-// limit = 0 takes the process's own limit.
-func newBudget(limit int) (b *budget, pipes int, err error) {
+// limit = 0 takes the process's own limit. inherited are open already, and will be
+// held one by one when their frontends want them.
+func newBudget(limit, inherited int) (b *budget, pipes int, err error) {
 	if limit == 0 {
 		var r unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
@@ -39,7 +40,7 @@ func newBudget(limit int) (b *budget, pipes int, err error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("count open descriptors: %w", err)
 	}
-	free := limit - len(open) - min(reservedDescriptors, limit/8)
+	free := limit - (len(open) - inherited) - min(reservedDescriptors, limit/8)
 	if free < 16 {
 		return nil, 0, fmt.Errorf("a limit of %d descriptors with %d of them open leaves none for connections: raise it (ulimit -n)", limit, len(open))
 	}

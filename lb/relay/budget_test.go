@@ -190,7 +190,7 @@ func TestBudget(t *testing.T) {
 func TestNewBudget(t *testing.T) {
 	open := descriptors(t)
 	for limit, ok := range map[int]bool{open: false, open + 10: false, open + 200: true, 20_000: true, 1 << 20: true, 0: true} {
-		b, pipes, err := newBudget(limit)
+		b, pipes, err := newBudget(limit, 0)
 		if (err == nil) != ok {
 			t.Errorf("limit %d: %v", limit, err)
 		}

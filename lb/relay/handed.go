@@ -42,6 +42,14 @@ type Inheritance struct {
 	Sockets []Inherited  // all but those of sessions: see Relay.Begin
 }
 
+// sockets is how many there are.
+func (in *Inheritance) sockets() int {
+	if in == nil {
+		return 0
+	}
+	return len(in.Sockets)
+}
+
 // handedBatch is how many sockets are handed over at once: each is open twice
 // meanwhile, and there may be few descriptors left.
 const handedBatch = 32

@@ -330,3 +330,36 @@ func TestHandoverIsRefused(t *testing.T) {
 		t.Error("a closed relay hands over")
 	}
 }
+
+// Descriptors that have come over are not counted twice: a relay whose listeners take
+// most of what there is can be taken over.
+func TestHandoverOfManyListeners(t *testing.T) {
+	const frontends = 300
+	to, _ := backend(t, testnet.Echo)
+	svc := service("web", vip, to)
+	svc.Frontends = nil
+	for i := range frontends {
+		key := lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vip.Addr(), uint16(2000+i))}
+		svc.Frontends = append(svc.Frontends, lb.Frontend{FrontendKey: key})
+	}
+	open := descriptors(t)
+	limit := open + frontends*5/4 + 120
+	old := newWorld(t, Options{Loops: 1, Descriptors: limit})
+	old.serve(svc)
+	h, in := begun(t, old.relay)
+	if len(in.Sockets) != frontends {
+		t.Errorf("%d sockets have come over", len(in.Sockets))
+	}
+	// Here both are one process; the next one has the same limit for itself alone.
+	next := newWorld(t, Options{Loops: 1, Descriptors: limit + descriptors(t) - open - frontends, Inherit: in})
+	next.serve(svc)
+	h.Release()
+	if err := next.relay.Begin(nil); err != nil {
+		t.Error(err)
+	}
+	for _, fe := range []int{0, frontends - 1} {
+		if err := connectOnce(svc.Frontends[fe].Address.String()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -145,7 +145,7 @@ func New(o Options) (_ *Relay, err error) {
 		r.udpChanges.Add(1) // the file is to say when those were alive
 	}
 	var pipes int
-	if r.budget, pipes, err = newBudget(o.Descriptors); err != nil {
+	if r.budget, pipes, err = newBudget(o.Descriptors, o.Inherit.sockets()); err != nil {
 		return nil, err
 	}
 	for range o.Loops {

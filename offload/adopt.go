@@ -55,7 +55,7 @@ func (o *Offloader) keep(f Flow, spec *bpf.FlowSpec, n *note) {
 // process that is gone, and they are gone with it.
 func (o *Offloader) adopt(f Flow, spec *bpf.FlowSpec, n note, unknown error) {
 	gate := f.Gate()
-	if gate != bpf.GateForward && gate != bpf.GateReset {
+	if !carries(gate) {
 		o.drop(f)
 		return
 	}

@@ -175,7 +175,7 @@ func (a *attempt) dirty() bool {
 // late is the verdict when no quiet moment was found in time.
 func (a *attempt) late(st *bpf.FlowState) verdict {
 	if !a.sampled(st) && !a.draining {
-		return verdict{result: flow.HandoffRefused, why: flow.NotOffloadedUnseen}
+		return verdict{result: flow.HandoffBusy, why: flow.NotOffloadedUnseen}
 	}
 	return verdict{result: flow.HandoffBusy, why: flow.NotOffloadedBusy}
 }

@@ -1,12 +1,14 @@
 package offload_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -125,8 +127,7 @@ func send(to net.Conn, from io.Reader) (testnet.Sum, error) {
 // Bulk in the middle of which the flow is handed off arrives whole.
 func TestLiveHandoffOfBulk(t *testing.T) {
 	w := bpfWorld(t)
-	w.service.Offload.Mode = lb.OffloadAuto
-	w.service.Offload.AfterAge, w.service.Offload.AfterBytes = 10*time.Millisecond, 100<<10
+	w.offload(lb.Offload{Mode: lb.OffloadAuto, AfterAge: 10 * time.Millisecond, AfterBytes: 100 << 10})
 	for _, vip := range vips {
 		t.Run("up "+vip.String(), func(t *testing.T) { w.bulk(t, vip, true, 16<<20) })
 		t.Run("down "+vip.String(), func(t *testing.T) { w.bulk(t, vip, false, 16<<20) })
@@ -177,8 +178,7 @@ func (w *world) bulk(t *testing.T, vip netip.Addr, up bool, after int64) {
 // A flow that is never quiet by itself is made so.
 func TestLiveHandoffOfPingPong(t *testing.T) {
 	w := bpfWorld(t)
-	w.service.Offload.Mode = lb.OffloadAuto
-	w.service.Offload.AfterAge, w.service.Offload.AfterBytes = 10*time.Millisecond, 1000
+	w.offload(lb.Offload{Mode: lb.OffloadAuto, AfterAge: 10 * time.Millisecond, AfterBytes: 1000})
 	w.star.Backends[0].Serve(backendPort, testnet.Echo)
 	var all sync.WaitGroup
 	for _, vip := range vips {
@@ -280,4 +280,71 @@ func TestEndsAfterLiveHandoff(t *testing.T) {
 			w.ended(rec.ID(), flow.ByBaton, flow.ReasonAdminReset)
 		})
 	}
+}
+
+// exchange has an echo server return so many bytes.
+func exchange(c net.Conn, n int) error {
+	sent, got := make([]byte, n), make([]byte, n)
+	for i := range sent {
+		sent[i] = byte(n + i)
+	}
+	if _, err := c.Write(sent); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c, got); err != nil {
+		return err
+	}
+	if !bytes.Equal(sent, got) {
+		return fmt.Errorf("%d bytes came back as others", n)
+	}
+	return nil
+}
+
+// Many connections at once, from both families, are handed off and go on unharmed.
+func TestLiveHandoffOfMany(t *testing.T) {
+	const each = 200
+	w := bpfWorld(t)
+	w.star.Backends[0].Serve(backendPort, testnet.Echo)
+	var all sync.WaitGroup
+	room := make(chan struct{}, 64)
+	for i := range each * len(vips) {
+		all.Go(func() {
+			room <- struct{}{}
+			c, err := w.star.Client.Dial("tcp", netip.AddrPortFrom(vips[i%len(vips)], vipPort))
+			<-room
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(40 * time.Second))
+			for n := range 5 {
+				if err := exchange(c, 1+(i*37+n*911)%4000); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			_ = c.(*net.TCPConn).CloseWrite()
+			if n, err := c.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("read %d, %v; want the end", n, err)
+			}
+		})
+	}
+	all.Wait()
+	testnet.Eventually(t, patience, "all flows have ended", func() error {
+		if n := w.registry.Len(); n > 0 {
+			return fmt.Errorf("%d have not", n)
+		}
+		return nil
+	})
+	got := w.resultsSoFar()
+	if got[flow.HandoffDone] < each {
+		t.Errorf("%v", got)
+	}
+	ends := make(map[string]int)
+	for _, v := range w.registry.LastEnded() {
+		ends[fmt.Sprint(v.Path, " ", v.EndedBy, " ", v.Reason, " ", v.NotOffloaded)]++
+	}
+	slices.Sort(w.stood)
+	t.Logf("%v, %v; stood still %v in the middle, at most %v", got, ends, w.stood[len(w.stood)/2], w.stood[len(w.stood)-1])
 }

@@ -118,8 +118,7 @@ func TestLiveHandoffOfWindowScales(t *testing.T) {
 // the kernel, and between them.
 func TestLiveHandoffUnderLoss(t *testing.T) {
 	w := bpfWorld(t)
-	w.service.Offload.Mode = lb.OffloadAuto
-	w.service.Offload.AfterAge, w.service.Offload.AfterBytes = 10*time.Millisecond, 64<<10
+	w.offload(lb.Offload{Mode: lb.OffloadAuto, AfterAge: 10 * time.Millisecond, AfterBytes: 64 << 10})
 	w.star.ClientLink.B.Lose(5)
 	w.star.BackendLinks[0].B.Lose(5)
 	for _, spec := range []testnet.TCPSpec{{}, {NoTimestamps: true}, {NoSACK: true}} {

@@ -87,12 +87,16 @@ func (p *path) reset(by flow.By, why flow.Reason) bool {
 // whatever they send, so a reset that is lost, or that a peer did not believe because
 // more of what it was sent is still on its way, is said again.
 func (p *path) resetLocked(by flow.By, why flow.Reason) {
-	p.with(func(f Flow) { f.SetGate(bpf.GateReset) })
-	st, _ := p.state()
-	if err := p.sayReset(&st); err != nil {
-		p.o.log.Debug("reset flow", "flow", p.note.ID, "err", err)
+	there := p.with(func(f Flow) {
+		f.SetGate(bpf.GateReset)
+		st := f.State()
+		if err := p.sayReset(&st); err != nil {
+			p.o.log.Debug("reset flow", "flow", p.note.ID, "err", err)
+		}
+	})
+	if there { // else the next process finds it
+		p.finishLocked(by, why, endedLinger)
 	}
-	p.finishLocked(by, why, endedLinger)
 }
 
 // sayReset sends resets with every number that a peer may expect: a reset is believed

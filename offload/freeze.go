@@ -21,11 +21,13 @@ const settleTime = time.Millisecond
 // again, though not at once: each time what the peers sent meanwhile was held.
 //
 // Here the order is the proof. Once the gate is shut and no packet is half way
-// through, nothing reaches the sockets any more: what they know then is final. A
-// socket that has nothing unread, nothing out of order, nothing unacknowledged and no
-// acknowledgement due does nothing by itself; in repair mode it cannot even say
-// goodbye. If the highest byte that the gate let through is the last one that the
-// socket has, no acknowledged byte is lost.
+// through, only what had passed it before can still reach the sockets, and what that
+// is is known. A socket that has nothing unread, nothing out of order, nothing
+// unacknowledged and no acknowledgement due does nothing by itself; in repair mode it
+// cannot even say goodbye. If the highest byte that the gate let through is the last
+// one that the socket has, nothing more reaches it; if then nothing is unread, no
+// acknowledged byte is lost. Looked at the other way round, the byte may come in
+// between the two, acknowledged and read by nobody.
 func (a *attempt) freeze() (verdict, bool) {
 	// One atomic store. Programs add to enter before they read the gate, so each that
 	// did not see it shut has been counted there.
@@ -112,6 +114,10 @@ func (a *attempt) stand(s *standing) (ok bool, err error) {
 	if fromClient.HasEnd && fromClient.End != s.client.receive ||
 		fromBackend.HasEnd && fromBackend.End != s.backend.receive {
 		return false, nil
+	}
+	// The last of it may have come in since we looked, and then nobody has read it.
+	if ok, err := a.delivered(); !ok || err != nil {
+		return false, err
 	}
 	if !s.clientInfo.has(optTimestamps) {
 		return true, nil

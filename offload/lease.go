@@ -69,6 +69,9 @@ func (o *Offloader) Prepare(r handoff.Request) (handoff.Lease, flow.NotOffloaded
 	if why := excluded(r.Policy, true); why != "" {
 		return nil, why
 	}
+	if o.left.Load() {
+		return nil, flow.NotOffloadedUnavailable
+	}
 	l := &lease{
 		o: o, record: r.Record, policy: r.Policy, timeouts: r.Timeouts,
 		client: unmap(r.Client), frontend: unmap(r.Frontend), backend: unmap(r.Backend),
@@ -140,7 +143,7 @@ func (l *lease) watchEarly() flow.NotOffloaded {
 
 // watch puts the flow into the kernel.
 func (l *lease) watch(local netip.AddrPort) flow.NotOffloaded {
-	f, err := l.o.kernel.Add(l.spec(local), bpf.GateWatch)
+	f, err := l.o.addFlow(l.spec(local), bpf.GateWatch)
 	if err != nil {
 		l.o.log.Debug("watch flow", "flow", l.record.ID(), "err", err)
 		return whyNotAdded(err)
@@ -175,8 +178,10 @@ func (l *lease) unwatch() {
 	f := l.flow
 	l.flow = nil
 	l.mu.Unlock()
-	if f == nil {
-		return
+	l.o.alive.RLock()
+	defer l.o.alive.RUnlock()
+	if f == nil || l.o.gone {
+		return // the next process takes away what only was watched
 	}
 	if err := f.Delete(); err != nil {
 		l.o.log.Warn("stop watching flow", "flow", l.record.ID(), "err", err)

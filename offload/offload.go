@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
@@ -55,6 +56,7 @@ type Offloader struct {
 	thread      *thread
 	graces      graces
 	wake        chan struct{} // of one place
+	standing    chan struct{} // a place for each flow that may stand still at a time
 
 	tasks  sync.WaitGroup // attempts and ends
 	reader sync.WaitGroup // of events
@@ -63,6 +65,8 @@ type Offloader struct {
 	// from outside may reach after Close.
 	alive sync.RWMutex
 	gone  bool // the kernel is closed
+
+	left atomic.Bool // Close was called
 
 	mu      sync.Mutex // guards what follows
 	leases  map[flow.ID]*lease
@@ -78,15 +82,19 @@ type Offloader struct {
 
 var _ handoff.Offloader = (*Offloader)(nil)
 
-// mostTrying is how many attempts are made at a time.
-const mostTrying = 128
+// mostTrying is how many attempts are made at a time: most wait for a grace period, or
+// for the data path. mostStanding is at how many flows nothing moves meanwhile.
+const (
+	mostTrying   = 128
+	mostStanding = 32
+)
 
 // New makes an Offloader in the calling thread's network namespace and finds the
 // flows that an earlier process has left in the kernel.
 func New(options Options) (_ *Offloader, err error) {
 	o := &Offloader{
 		Options: options, kernel: options.Kernel, log: options.Log,
-		wake: make(chan struct{}, 1), leases: make(map[flow.ID]*lease), paths: make(map[Flow]*path),
+		wake: make(chan struct{}, 1), standing: make(chan struct{}, mostStanding), leases: make(map[flow.ID]*lease), paths: make(map[Flow]*path),
 	}
 	if o.log == nil {
 		o.log = slog.New(slog.DiscardHandler)
@@ -159,10 +167,10 @@ func (o *Offloader) poke() {
 // Flows is how many flows the kernel carries.
 func (o *Offloader) Flows() int {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	n := o.udp
-	for _, p := range o.paths {
-		if p.record != nil {
+	o.mu.Unlock()
+	for _, p := range o.allPaths() {
+		if p.live() {
 			n++
 		}
 	}
@@ -179,6 +187,7 @@ func (o *Offloader) Close() error {
 	}
 	o.closing = true
 	o.mu.Unlock()
+	o.left.Store(true)
 	return o.closeParts()
 }
 
@@ -190,12 +199,12 @@ func (o *Offloader) closeParts() error {
 	o.tasks.Wait()
 	o.alive.Lock()
 	o.gone = true
-	left := o.kernel.All()
+	left, err := o.unwatchAll()
 	o.alive.Unlock()
-	errs = append(errs, o.kernel.Close())
+	errs = append(errs, err, o.kernel.Close())
 	o.reader.Wait()
 	if o.reservation != nil {
-		if len(left) == 0 {
+		if left.empty() {
 			errs = append(errs, o.reservation.release(portSet{}))
 		}
 		errs = append(errs, o.reservation.close())
@@ -207,6 +216,33 @@ func (o *Offloader) closeParts() error {
 		return fmt.Errorf("let go of offloaded flows: %w", err)
 	}
 	return nil
+}
+
+// unwatchAll takes those flows out of the kernel that it does not carry, and returns
+// the ports of the others.
+func (o *Offloader) unwatchAll() (left portSet, err error) {
+	var carried []Flow
+	var errs []error
+	for _, f := range o.kernel.All() {
+		if carries(f.Gate()) {
+			carried = append(carried, f)
+		} else {
+			errs = append(errs, f.Delete())
+		}
+	}
+	return portsInUse(carried), errors.Join(errs...)
+}
+
+func carries(g bpf.Gate) bool { return g == bpf.GateForward || g == bpf.GateReset }
+
+// addFlow is Kernel.Add for calls that may come after Close.
+func (o *Offloader) addFlow(s bpf.FlowSpec, g bpf.Gate) (Flow, error) {
+	o.alive.RLock()
+	defer o.alive.RUnlock()
+	if o.gone {
+		return nil, bpf.ErrClosed
+	}
+	return o.kernel.Add(s, g)
 }
 
 // unpark lets out what was held for a flow. What cannot be is repeated by its sender.

@@ -46,6 +46,9 @@ var (
 	_ flow.Path    = (*pair)(nil)
 )
 
+// userTimeout is what a handoff has to take off, and to put on again when it fails: ms.
+const userTimeout = 120_000
+
 // dial reaches the backend as the lease says.
 func (p *pair) dial(backend netip.AddrPort) error {
 	var why flow.NotOffloaded
@@ -79,6 +82,9 @@ func (p *pair) dial(backend netip.AddrPort) error {
 		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		_ = unix.SetNonblock(fd, true)
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout)
 	}
 	if p.lease != nil {
 		p.held = p.lease.Offer(p)

@@ -134,6 +134,13 @@ func monotonic() time.Duration {
 // wallClock is what the clock on the wall said at a time of CLOCK_MONOTONIC.
 func wallClock(at time.Duration) time.Time { return time.Now().Add(at - monotonic()).Round(0) }
 
+// live reports whether the flow has a record that goes on.
+func (p *path) live() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.record != nil && !p.over
+}
+
 // look finds out whether the flow is over, and what is due.
 func (p *path) look(now time.Time) {
 	p.mu.Lock()

@@ -78,6 +78,9 @@ func (o *Offloader) try(l *lease) {
 
 	_, force, _ := retryAfter(tries, l.policy.Mode == lb.OffloadAlways)
 	v := l.attempt(pair, force || asked)
+	if v.why == flow.NotOffloadedUnseen && tries > 0 {
+		v.result = flow.HandoffRefused // an answer may be late once
+	}
 	if v.err != nil {
 		o.log.Warn("hand flow off", "flow", l.record.ID(), "err", v.err)
 	}
@@ -97,14 +100,30 @@ func (l *lease) attempt(pair handoff.Pair, force bool) verdict {
 		}
 		return v
 	}
+	l.o.standing <- struct{}{}
 	stopped, ok := pair.Stop()
 	if !ok {
+		<-l.o.standing
 		return verdict{result: flow.HandoffEnded, why: flow.NotOffloadedPeerGone}
 	}
 	l.mu.Lock()
 	f := l.flow
 	l.mu.Unlock()
 	a := newAttempt(f, stopped, force, time.Now())
+	v = l.stand(a, &stopped, local)
+	<-l.o.standing
+	if v.result != flow.HandoffDone {
+		pair.Moved(a.moved[toBackend], a.moved[toClient])
+		pair.Resume(a.rest[toBackend], a.rest[toClient])
+		return v
+	}
+	l.leave(pair, a, &v)
+	return v
+}
+
+// stand has a flow that stands still tried on the thread, if it is what it was taken
+// for.
+func (l *lease) stand(a *attempt, stopped *handoff.Stopped, local netip.AddrPort) (v verdict) {
 	switch bound, err := localOf(a.backend); {
 	case stopped.ClientEOF || stopped.BackendEOF:
 		v = verdict{result: flow.HandoffEnded, why: flow.NotOffloadedPeerGone}
@@ -119,12 +138,6 @@ func (l *lease) attempt(pair handoff.Pair, force bool) verdict {
 			l.unwatch() // what went unaccounted for stays so for as long as the flow is watched
 		}
 	}
-	if v.result != flow.HandoffDone {
-		pair.Moved(a.moved[toBackend], a.moved[toClient])
-		pair.Resume(a.rest[toBackend], a.rest[toClient])
-		return v
-	}
-	l.leave(pair, a, &v)
 	return v
 }
 

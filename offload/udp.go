@@ -28,6 +28,9 @@ func (o *Offloader) Carry(s handoff.Session) (handoff.Carrier, flow.NotOffloaded
 	if why := excluded(s.Policy, false); why != "" {
 		return nil, why
 	}
+	if o.left.Load() {
+		return nil, flow.NotOffloadedUnavailable
+	}
 	spec := bpf.FlowSpec{
 		Proto: flow.UDP, Client: unmap(s.Client), Frontend: unmap(s.Frontend), Local: unmap(s.Source), Backend: unmap(s.Backend),
 	}
@@ -36,7 +39,7 @@ func (o *Offloader) Carry(s handoff.Session) (handoff.Carrier, flow.NotOffloaded
 	}
 	n := sessionNote(&s, &spec, o)
 	spec.Note = n.marshal()
-	f, err := o.kernel.Add(spec, bpf.GateForward)
+	f, err := o.addFlow(spec, bpf.GateForward)
 	if err != nil {
 		o.log.Debug("carry session", "flow", s.Record.ID(), "err", err)
 		return nil, whyNotAdded(err)

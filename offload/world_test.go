@@ -36,10 +36,10 @@ type world struct {
 	o        *offload.Offloader
 	stop     func()
 
-	service   lb.Service // immutable once there are clients
 	listeners []net.Listener
 
 	mu      sync.Mutex // guards what follows
+	service lb.Service
 	pairs   []*pair
 	results map[flow.HandoffResult]int
 	stood   []time.Duration
@@ -72,6 +72,15 @@ func newWorld(t testing.TB, kernel func(*testnet.Star) offload.Kernel, change ..
 	}
 	return w
 }
+
+// change has the service be another for connections from now on.
+func (w *world) change(f func(*lb.Service)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f(&w.service)
+}
+
+func (w *world) offload(o lb.Offload) { w.change(func(s *lb.Service) { s.Offload = o }) }
 
 // open starts an Offloader, as a process does.
 func (w *world) open(k offload.Kernel, change ...func(*offload.Options)) {
@@ -147,7 +156,7 @@ func (w *world) relay(c *net.TCPConn) {
 	_ = c.Close()
 	client, frontend = netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), netip.AddrPortFrom(frontend.Addr().Unmap(), frontend.Port())
 	p := &pair{w: w, fds: [2]int{front, -1}, done: make(chan struct{})}
-	p.rec = w.registry.Open(flow.Spec{Proto: flow.TCP, Service: w.service.Name, Frontend: frontend, Client: client})
+	p.rec = w.registry.Open(flow.Spec{Proto: flow.TCP, Service: "web", Frontend: frontend, Client: client})
 	p.rec.Attach(flow.PathUserspace, p)
 	p.wake, _ = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	w.mu.Lock()
@@ -265,6 +274,8 @@ func (w *world) resultsSoFar() map[flow.HandoffResult]int {
 
 func (w *world) request(p *pair, backend netip.AddrPort) handoff.Request {
 	k := p.rec.Key()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return handoff.Request{
 		Record: p.rec, Client: k.Client(), Frontend: k.Frontend(), Backend: backend, ClientFD: p.fds[0],
 		Policy: w.service.Offload, Timeouts: w.service.Timeouts,
@@ -279,4 +290,13 @@ func ownFD(c *net.TCPConn) int {
 		_ = raw.Control(func(f uintptr) { fd, _ = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 0) })
 	}
 	return fd
+}
+
+func deadline() time.Time { return time.Now().Add(patience) }
+
+func addrPort(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
+
+func udpAddr(a net.Addr) netip.AddrPort {
+	ap := a.(*net.UDPAddr).AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }

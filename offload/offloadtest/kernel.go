@@ -12,15 +12,13 @@ import (
 
 // Kernel is an offload.Kernel in plain memory. Start from New.
 type Kernel struct {
-	// Added, when set, is called with each new flow before Add returns: the place to
-	// say what its first packets have shown.
-	Added func(*Flow)
-
+	// Immutable.
 	capacity int
 	events   chan offload.Event
 	done     chan struct{}
 
 	mu      sync.Mutex // guards what follows
+	added   func(*Flow)
 	flows   map[*Flow]struct{}
 	tuples  map[tuple]*Flow
 	graces  int
@@ -42,7 +40,7 @@ func New(capacity int) *Kernel {
 	return &Kernel{
 		capacity: capacity, events: make(chan offload.Event, 1024), done: make(chan struct{}),
 		flows: make(map[*Flow]struct{}), tuples: make(map[tuple]*Flow),
-		Added: func(f *Flow) {
+		added: func(f *Flow) {
 			f.Update(func(s *bpf.FlowState) {
 				for i := range s.Directions {
 					s.Directions[i].HasAck, s.Directions[i].HasTSval = true, true
@@ -50,6 +48,14 @@ func New(capacity int) *Kernel {
 			})
 		},
 	}
+}
+
+// OnAdd has f called with each new flow before Add returns: the place to say what its
+// first packets have shown. nil = nothing is seen. It must not call the kernel.
+func (k *Kernel) OnAdd(f func(*Flow)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.added = f
 }
 
 // Add implements offload.Kernel.
@@ -72,8 +78,8 @@ func (k *Kernel) Add(s bpf.FlowSpec, g bpf.Gate) (offload.Flow, error) {
 	}
 	k.flows[f] = struct{}{}
 	k.tuples[there], k.tuples[back] = f, f
-	if k.Added != nil {
-		k.Added(f)
+	if k.added != nil {
+		k.added(f)
 	}
 	return f, nil
 }

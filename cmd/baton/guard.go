@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/baton-lb/baton/internal/admin/doctor"
 	"github.com/baton-lb/baton/internal/flow"
@@ -91,7 +92,7 @@ func tryGuard() error {
 
 // kernelProbes are what the doctor asks the kernel about its programs.
 func kernelProbes() (probes []doctor.Probe) {
-	for _, f := range bpf.Features() {
+	for _, f := range slices.Concat(bpf.Features(), bpf.DivertFeatures()) {
 		probes = append(probes, doctor.Probe{Name: f.Name, Run: func() doctor.Finding { return featureFinding(f) }})
 	}
 	return probes

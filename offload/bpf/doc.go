@@ -42,6 +42,14 @@
 // one on its way in sends it there. So the gate decides again, and neither reverse path filters nor firewalls nor policy
 // routing ever see the TAP. A lot is bounded in bytes and time, and lasts as long as its process.
 //
+// # Divert
+//
+// A tc program at the ingress of every device marks packets that a backend has sent and that belong to a connected socket of
+// the network namespace, though they are addressed to somebody else: to the client whose address that socket speaks from.
+// Rules of package transparent have what is marked delivered. On a port of a bridge it addresses the frame to the bridge
+// besides. Nothing is pinned: it serves sockets, and ends with their process; a filter of clsact, which does not, is taken
+// over by the next one.
+//
 // # Building
 //
 // Go builds with the committed objects and needs no compiler. `make generate` makes them anew with clang-14, from the
@@ -49,12 +57,12 @@
 //
 // # Locks
 //
-// Guard.mu is held over the system calls of one operation; it is a leaf. So are devices.mu and Lot.mu; the latter is also
-// held while frames are read and put back.
+// Guard.mu is held over the system calls of one operation; it is a leaf. So is Lot.mu, which is also held while
+// frames are read and put back. Divert.mu comes after devices.mu.
 //
 // # Kernel
 //
-// Linux 5.9 for the guard, with CAP_BPF and CAP_NET_ADMIN (before 5.8 CAP_SYS_ADMIN); before 5.11 also CAP_SYS_RESOURCE,
+// Linux 5.9 for the guard, 5.2 to divert, with CAP_BPF and CAP_NET_ADMIN (before 5.8 CAP_SYS_ADMIN); before 5.11 also CAP_SYS_RESOURCE,
 // to lock as much memory as the tables take. Network namespace: that of the calling thread when AttachGuard is called.
 //
 // Linux 5.17 for flows, with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; [HandoffFeatures] lists what they use. CAP_SYS_ADMIN to

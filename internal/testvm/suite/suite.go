@@ -31,7 +31,10 @@ type Suite struct {
 // ErrFailed says that tests failed, or did not run. What and why is on Out.
 var ErrFailed = errors.New("tests failed")
 
-const packageTime = 5 * time.Minute
+const (
+	packageTime = 5 * time.Minute
+	bootTime    = 2 * time.Minute // beside the packages' own
+)
 
 // Run builds the test programs once, and runs them on each kernel.
 func (s Suite) Run(ctx context.Context) error {
@@ -112,7 +115,7 @@ func (s Suite) on(ctx context.Context, kernel string, programs []program, sum *s
 	}
 	statuses, err := testvm.Run(ctx, testvm.Spec{
 		Kernel: kernel, Commands: r.commands, Files: s.files(mine), Tools: s.Tools,
-		Timeout: time.Duration(len(mine)) * s.Time, Log: s.Log,
+		Timeout: bootTime + time.Duration(len(mine))*s.Time, Log: s.Log,
 	})
 	if err != nil && !errors.Is(err, testvm.ErrDied) && !errors.Is(err, testvm.ErrTimeout) {
 		return err

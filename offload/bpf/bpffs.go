@@ -72,6 +72,9 @@ func mountBPFFS(at string) error {
 		return fmt.Errorf("the directory is not empty: there is %s", left[0].Name())
 	}
 	err = unix.Mount(bpffsSource, at, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700")
+	if err != nil {
+		_ = os.Remove(at) // it would be there for nothing
+	}
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: needs CAP_SYS_ADMIN", ErrPermission)

@@ -11,6 +11,7 @@ import (
 // says what it has carried.
 type fakeCarrier struct {
 	session handoff.Session
+	base    flow.Counters // of the record, when it was made
 
 	mu        sync.Mutex // guards what follows
 	counters  flow.Counters
@@ -26,7 +27,11 @@ func (o *fakeOffloader) Carry(s handoff.Session) (handoff.Carrier, flow.NotOfflo
 	if o.refuse != "" {
 		return nil, o.refuse
 	}
-	c := &fakeCarrier{session: s}
+	v := s.Record.View()
+	c := &fakeCarrier{session: s, base: flow.Counters{
+		BytesToBackend: v.BytesToBackend, BytesToClient: v.BytesToClient,
+		PacketsToBackend: v.PacketsToBackend, PacketsToClient: v.PacketsToClient,
+	}}
 	o.carriers = append(o.carriers, c)
 	return c, ""
 }

@@ -114,7 +114,8 @@ func (s *udpSession) planCarrying() {
 	loop := s.u.w.loop
 	c.tryAt = loop.Nano()
 	if p := s.fe.Service.Offload; p.Mode != lb.OffloadAlways && !c.proven {
-		c.tryAt += int64(max(0, p.AfterAge-loop.Now().Sub(s.rec.StartedAt())))
+		age := max(0, loop.Now().Sub(s.rec.StartedAt())) // the loop's time may be a little older
+		c.tryAt += int64(max(0, p.AfterAge-age))
 		s.rec.NotOffloaded(flow.NotOffloadedWaiting)
 	}
 }

@@ -219,8 +219,8 @@ func (u *udpSocket) inherit(kept *savedSession, fd int) bool {
 	k, ok := r.kept[leg]
 	if ok && k.Backend == kept.Backend && k.Source == kept.Source && k.Service == fe.Service.Name {
 		beside = &k
-		e := savedOf(&k, flow.Counters{})
-		e.raise(kept, k.Carrier.Counters())
+		e := savedOf(&k)
+		e.raise(kept.own())
 		kept = &e
 	}
 	if u.goOn(fe, &c, kept, beside, fd) == nil {

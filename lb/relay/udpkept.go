@@ -90,16 +90,15 @@ func (r *Relay) withdrawKeptLocked() {
 // giveUp closes the way of a session that cannot go on as it is. Its client goes on
 // under the same name.
 func (r *Relay) giveUp(k *handoff.Kept) {
-	r.saved.add(savedOf(k, k.Carrier.Withdraw()))
+	r.saved.add(savedOf(k), k.Carrier.Withdraw())
 }
 
-// savedOf is a kept session as the file would have it.
-func savedOf(k *handoff.Kept, carried flow.Counters) savedSession {
-	c := k.Base.Add(carried)
+// savedOf is a kept session as the file would have it, without what its carrier has
+// carried.
+func savedOf(k *handoff.Kept) savedSession {
 	return savedSession{
-		ID: k.ID, StartedAt: k.StartedAt, Peer: k.Client, Frontend: k.Frontend, Backend: k.Backend, Source: k.Source, Seen: c.LastSeen,
-		BytesToBackend: c.BytesToBackend, BytesToClient: c.BytesToClient,
-		PacketsToBackend: c.PacketsToBackend, PacketsToClient: c.PacketsToClient, Carried: true,
+		ID: k.ID, StartedAt: k.StartedAt, Peer: k.Client, Frontend: k.Frontend, Backend: k.Backend, Source: k.Source,
+		savedCounters: saveCounters(k.Base), Carried: true,
 	}
 }
 
@@ -121,9 +120,9 @@ func (u *udpSocket) keep(fe *store.Frontend, k *handoff.Kept) bool {
 	if err != nil {
 		return false
 	}
-	e := savedOf(k, flow.Counters{})
-	if kept, ok := r.saved.take(c.key(), u.w.loop.Now(), notAgain); ok && kept.ID == k.ID {
-		e.raise(&kept, k.Carrier.Counters())
+	e := savedOf(k)
+	if file, ok := r.saved.take(c.key(), u.w.loop.Now(), notAgain); ok && file.ID == k.ID {
+		e.raise(file.own()) // its socket has carried datagrams too
 	}
 	s := u.goOn(fe, &c, &e, k, fd)
 	if s == nil {
@@ -134,20 +133,6 @@ func (u *udpSocket) keep(fe *store.Frontend, k *handoff.Kept) bool {
 		r.strays.add(s)
 	}
 	return true
-}
-
-// raise takes what a file says the session had carried, its carrier's part
-// included, where that is more: its socket has carried datagrams too.
-func (e *savedSession) raise(file *savedSession, carried flow.Counters) {
-	more := func(have *uint64, total, carried uint64) {
-		if total > *have+carried {
-			*have = total - carried
-		}
-	}
-	more(&e.BytesToBackend, file.BytesToBackend, carried.BytesToBackend)
-	more(&e.BytesToClient, file.BytesToClient, carried.BytesToClient)
-	more(&e.PacketsToBackend, file.PacketsToBackend, carried.PacketsToBackend)
-	more(&e.PacketsToClient, file.PacketsToClient, carried.PacketsToClient)
 }
 
 // mayGoOn reports whether a session of an earlier process can be as it was.

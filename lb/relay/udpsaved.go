@@ -40,13 +40,45 @@ type savedSession struct {
 	Source    netip.AddrPort `json:"source"`        // of the socket to the backend
 	Seen      time.Time      `json:"seen,omitzero"` // when it was last alive, if its client has not come back since an earlier restart
 
-	// What it had carried when the file was written: exact after a stop.
+	savedCounters // what it had carried when the file was written: exact after a stop
+
+	Carried bool           `json:"carried,omitempty"` // the kernel carried it, and may do so still
+	Own     *savedCounters `json:"own,omitempty"`     // then: what that carrier has no part in
+}
+
+// savedCounters are flow.Counters without a time.
+type savedCounters struct {
 	BytesToBackend   uint64 `json:"bytesToBackend"`
 	BytesToClient    uint64 `json:"bytesToClient"`
 	PacketsToBackend uint64 `json:"packetsToBackend"`
 	PacketsToClient  uint64 `json:"packetsToClient"`
+}
 
-	Carried bool `json:"carried,omitempty"` // the kernel carried it, and may do so still
+func saveCounters(c flow.Counters) savedCounters {
+	return savedCounters{c.BytesToBackend, c.BytesToClient, c.PacketsToBackend, c.PacketsToClient}
+}
+
+func (c *savedCounters) counters() flow.Counters {
+	return flow.Counters{
+		BytesToBackend: c.BytesToBackend, BytesToClient: c.BytesToClient,
+		PacketsToBackend: c.PacketsToBackend, PacketsToClient: c.PacketsToClient,
+	}
+}
+
+// raise makes each of the counters that of o where it is more.
+func (c *savedCounters) raise(o *savedCounters) {
+	c.BytesToBackend = max(c.BytesToBackend, o.BytesToBackend)
+	c.BytesToClient = max(c.BytesToClient, o.BytesToClient)
+	c.PacketsToBackend = max(c.PacketsToBackend, o.PacketsToBackend)
+	c.PacketsToClient = max(c.PacketsToClient, o.PacketsToClient)
+}
+
+// own is what no carrier of now has a part in.
+func (e *savedSession) own() *savedCounters {
+	if e.Own != nil {
+		return e.Own
+	}
+	return &e.savedCounters
 }
 
 func (e *savedSession) key() udpKey {
@@ -59,13 +91,6 @@ func (e *savedSession) spec(fe *store.Frontend, c *udpClient) flow.Spec {
 	return flow.Spec{
 		Proto: flow.UDP, Service: fe.Service.Name, Frontend: c.asked, Client: c.client,
 		ID: e.ID, StartedAt: e.StartedAt, Counters: e.counters(),
-	}
-}
-
-func (e *savedSession) counters() flow.Counters {
-	return flow.Counters{
-		BytesToBackend: e.BytesToBackend, BytesToClient: e.BytesToClient,
-		PacketsToBackend: e.PacketsToBackend, PacketsToClient: e.PacketsToClient,
 	}
 }
 
@@ -150,17 +175,19 @@ func (s *savedSessions) take(k udpKey, now time.Time, life time.Duration) (saved
 	return e, true
 }
 
-// add keeps a session that this process cannot go on with as it is. What the file
-// says of it stands, where that is more.
-func (s *savedSessions) add(e savedSession) {
-	if e.Seen.IsZero() {
+// add keeps a session that this process cannot go on with as it is, and what its
+// carrier has carried beside what e says. What the file says of it stands, where
+// that is more.
+func (s *savedSessions) add(e savedSession, beside flow.Counters) {
+	if e.Seen = beside.LastSeen; e.Seen.IsZero() {
 		e.Seen = time.Now()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if file, ok := s.m[e.key()]; ok && file.ID == e.ID {
-		e.raise(&file, flow.Counters{})
+		e.raise(file.own())
 	}
+	e.savedCounters = saveCounters(e.counters().Add(beside))
 	if s.m == nil {
 		s.m = make(map[udpKey]savedSession)
 	}
@@ -223,12 +250,13 @@ func (r *Relay) saveSessions(final bool) error {
 type liveSession struct {
 	*udpSession
 	backend, source netip.AddrPort
-	carried         bool
+	before          flow.Counters // what neither its socket nor its carrier of now has carried
+	way             *udpPath      // nil = there is none
 }
 
 // now is the session as it is. It runs on its loop.
 func (s *udpSession) now() liveSession {
-	return liveSession{s, s.backend.Address, s.source, s.carrying.way != nil}
+	return liveSession{s, s.backend.Address, s.source, s.carrying.before, s.carrying.way}
 }
 
 // appendTo lists the sessions of a worker. It holds the loop: it makes no system
@@ -243,12 +271,15 @@ func (u *udpWorker) appendTo(list []liveSession) []liveSession {
 }
 
 func (s *liveSession) save() savedSession {
-	v := s.rec.View()
+	c := s.before.Add(s.Counters())
 	e := savedSession{
-		ID: v.ID, StartedAt: v.StartedAt, Peer: s.peer, Frontend: s.local, Backend: s.backend, Source: s.source,
-		BytesToBackend: v.BytesToBackend, BytesToClient: v.BytesToClient,
-		PacketsToBackend: v.PacketsToBackend, PacketsToClient: v.PacketsToClient,
-		Carried: s.carried,
+		ID: s.rec.ID(), StartedAt: s.rec.StartedAt(), Peer: s.peer, Frontend: s.local, Backend: s.backend, Source: s.source,
+		savedCounters: saveCounters(c),
+	}
+	if s.way != nil {
+		own := e.savedCounters
+		e.Carried, e.Own = true, &own
+		e.savedCounters = saveCounters(c.Add(s.way.beside()))
 	}
 	if s.proxied {
 		e.Client = s.client

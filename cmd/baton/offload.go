@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -70,9 +71,14 @@ func (k *kernelPath) Handoff(id flow.ID) (flow.HandoffResult, flow.NotOffloaded,
 // open takes over what an earlier process has left in the kernel, and begins to hand
 // flows to it. adopted is told of each such flow.
 func (k *kernelPath) open(o kernelPathOptions) (err error) {
+	found := pinned(o.stateDir)
 	defer func() {
 		if err != nil {
 			k.none.Store(true)
+		}
+		if err != nil && !found { // what was made for nothing
+			_, undone := removeKernelPath(o.stateDir, k.dir)
+			err = errors.Join(err, undone)
 		}
 	}()
 	if k.dir, err = bpf.MountBPFFS(o.stateDir); err != nil {
@@ -104,6 +110,13 @@ func (k *kernelPath) open(o kernelPathOptions) (err error) {
 	}
 	k.offloader.Store(of)
 	return nil
+}
+
+// pinned reports whether an earlier process, of whatever network namespace, has left
+// flows below a state directory, or may have.
+func pinned(stateDir string) bool {
+	found, err := filepath.Glob(filepath.Join(stateDir, "bpf", "*", "*"))
+	return err != nil || len(found) > 0
 }
 
 type kernelPathOptions struct {

@@ -94,6 +94,12 @@ func (p *path) open() {
 		Backend: p.spec.Backend, Picked: n.Picked, Load: load,
 		PathName: flow.PathBPF, Path: p, HandedOffAt: handedOffAt,
 	})
+	switch {
+	case p.spec.Local == client:
+		p.record.SeenAs(flow.ClientTransparent, "")
+	case p.spec.Local.Addr() == client.Addr():
+		p.record.SeenAs(flow.ClientPortChanged, "")
+	}
 	p.record.WhenEnded(func() { p.o.Registry.Release(load) })
 	p.adopted = true
 }

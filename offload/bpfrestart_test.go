@@ -38,9 +38,8 @@ func pinned(t testing.TB) string {
 // Flows go on while nobody looks after them, and the next process has them again, with
 // what they had carried, and can end them.
 func TestFlowsOutliveTheProcess(t *testing.T) {
-	dir, state := pinned(t), t.TempDir()
-	inState := func(o *offload.Options) { o.StateDir = state }
-	w := newWorld(t, func(s *testnet.Star) offload.Kernel { return openBPF(t, s, dir) }, inState)
+	dir := pinned(t)
+	w := newWorld(t, func(s *testnet.Star) offload.Kernel { return openBPF(t, s, dir) })
 	t.Cleanup(func() {
 		w.star.Balancer.Do(func() {
 			if _, err := bpf.RemoveFlows(dir); err != nil {
@@ -61,7 +60,7 @@ func TestFlowsOutliveTheProcess(t *testing.T) {
 	for _, c := range conns {
 		talk(t, c, "alone")
 	}
-	w.open(openBPF(t, w.star, dir), inState, func(o *offload.Options) {
+	w.open(openBPF(t, w.star, dir), func(o *offload.Options) {
 		o.Adopt = func(a offload.Adopted) (bool, flow.Reason) {
 			return a.Frontend.Addr() == vips[0], flow.ReasonServiceRemoved
 		}

@@ -34,8 +34,8 @@ type reservation struct {
 
 // openReservation opens the calling thread's namespace and reads what an earlier
 // process has left. user is what others have reserved.
-func openReservation(stateDir string) (r *reservation, user portSet, err error) {
-	r = &reservation{}
+func openReservation(stateDir string) (_ *reservation, user portSet, err error) {
+	r := &reservation{}
 	if r.sysctl, err = openSysctl(reservedPath); err != nil {
 		return nil, user, fmt.Errorf("open %s: %w", sysctlName(reservedPath), err)
 	}

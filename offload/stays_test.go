@@ -236,7 +236,7 @@ func TestIdleFlowsAreReset(t *testing.T) {
 	if d := v.EndedAt.Sub(v.HandedOffAt); d < 300*time.Millisecond {
 		t.Errorf("after %v", d)
 	}
-	w.change(func(s *lb.Service) { s.Timeouts.Idle = time.Hour })
+	w.change(idleAfter(time.Hour))
 	id = w.onPath(w.connect(vips[0]), flow.PathBPF).ID()
 	for _, f := range k.Flows() {
 		f.Update(func(s *bpf.FlowState) {

@@ -32,6 +32,7 @@ const (
 type world struct {
 	t        testing.TB
 	star     *testnet.Star
+	dir      string // of state
 	registry *flow.Registry
 	o        *offload.Offloader
 	stop     func()
@@ -51,7 +52,7 @@ type world struct {
 func newWorld(t testing.TB, kernel func(*testnet.Star) offload.Kernel, change ...func(*offload.Options)) *world {
 	t.Helper()
 	w := &world{
-		t: t, star: testnet.NewStar(t, 1), service: lb.Default("web"),
+		t: t, star: testnet.NewStar(t, 1), dir: t.TempDir(), service: lb.Default("web"),
 		results: make(map[flow.HandoffResult]int), refused: make(map[flow.NotOffloaded]int),
 	}
 	w.service.Offload.Mode = lb.OffloadAlways
@@ -87,7 +88,7 @@ func (w *world) open(k offload.Kernel, change ...func(*offload.Options)) {
 	w.t.Helper()
 	w.registry = flow.NewRegistry(flow.Options{})
 	o := offload.Options{
-		Kernel: k, Registry: w.registry, Log: slog.New(slog.NewTextHandler(testWriter{w.t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Kernel: k, Registry: w.registry, StateDir: w.dir, Log: slog.New(slog.NewTextHandler(testWriter{w.t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Observe: func(d time.Duration) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -299,4 +300,14 @@ func addrPort(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortF
 func udpAddr(a net.Addr) netip.AddrPort {
 	ap := a.(*net.UDPAddr).AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+func idleAfter(d time.Duration) func(*lb.Service) {
+	return func(s *lb.Service) { s.Timeouts.Idle = d }
+}
+
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return time.Duration(ts.Nano())
 }

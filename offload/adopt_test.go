@@ -1,0 +1,100 @@
+package offload_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/internal/testnet"
+	"github.com/baton-lb/baton/offload/bpf"
+)
+
+// What the next process finds it carries on, ends, or takes away.
+func TestAdopt(t *testing.T) {
+	w, k := fakeWorld(t)
+	w.star.Backends[0].Serve(backendPort, testnet.Hold)
+	c := w.connect(vips[0])
+	rec := w.onPath(c, flow.PathBPF)
+	f := flowOf(t, k, c)
+	f.Update(func(s *bpf.FlowState) {
+		d := &s.Directions[bpf.ToBackend]
+		d.Bytes, d.Packets, d.At = 100, 2, monotonic()
+	})
+	view := rec.View()
+	w.stop()
+
+	next := k.Reopen()
+	good := next.Flows()[0].Spec()
+	add := func(port uint16, gate bpf.Gate, note []byte) {
+		s := good
+		s.Client = addrPort(s.Client.Addr(), port)
+		s.Local = addrPort(s.Local.Addr(), port)
+		s.Note = note
+		if _, err := next.Add(s, gate); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(1, bpf.GateWatch, good.Note)
+	add(2, bpf.GateDrain, good.Note)
+	add(3, bpf.GateFreeze, good.Note)
+	add(4, bpf.GateStale, good.Note)
+	add(5, bpf.GateReset, good.Note)
+	add(6, bpf.GateForward, []byte("nobody's"))
+	udp := good
+	udp.Proto = flow.UDP
+	if _, err := next.Add(udp, bpf.GateForward); err != nil {
+		t.Fatal(err)
+	}
+	udp.Client, udp.Local = addrPort(udp.Client.Addr(), 9), addrPort(udp.Local.Addr(), 9)
+	if _, err := next.Add(udp, bpf.GateWatch); err != nil {
+		t.Fatal(err)
+	}
+	w.open(next)
+	if got := w.registry.Len(); got != 1 {
+		t.Errorf("%d records", got)
+	}
+	v := w.record(c).View()
+	if v.ID != view.ID || v.State != flow.Offloaded || v.Path != flow.PathBPF || v.Backend != view.Backend || v.Picked != view.Picked ||
+		v.Frontend != view.Frontend || v.BytesToBackend != 100 || v.PacketsToBackend != view.PacketsToBackend ||
+		v.LastSeenAt.Sub(view.LastSeenAt).Abs() > time.Second || v.HandedOffAt.Sub(view.HandedOffAt).Abs() > time.Second {
+		t.Errorf("%+v\nwas %+v", v, view)
+	}
+	load := w.registry.Acquire("web", view.Backend)
+	if load.Flows() != 1 {
+		t.Errorf("the backend has %d flows", load.Flows())
+	}
+	gates := make(map[uint16]bpf.Gate)
+	for _, f := range next.Flows() {
+		if f.Spec().Proto == flow.TCP {
+			gates[f.Spec().Client.Port()] = f.Gate()
+		}
+	}
+	if len(gates) != 3 || gates[5] != bpf.GateReset || gates[6] != bpf.GateReset || gates[good.Client.Port()] != bpf.GateForward {
+		t.Errorf("%v", gates)
+	}
+	if kept := w.o.Kept(); len(kept) != 1 || kept[0].Client != good.Client || kept[0].Base.BytesToBackend != 0 {
+		t.Errorf("%+v", kept)
+	}
+	if n := w.o.Adopt(); n != 0 {
+		t.Errorf("%d ended, and nobody was asked", n)
+	}
+	w.registry.Release(load)
+	w.record(c).End(flow.ByBaton, flow.ReasonAdminReset)
+	w.ended(view.ID, flow.ByBaton, flow.ReasonAdminReset)
+}
+
+// A flow that has been idle for too long already when it is found is reset, not given
+// another hour.
+func TestAdoptIdle(t *testing.T) {
+	w, k := fakeWorld(t)
+	w.star.Backends[0].Serve(backendPort, testnet.Hold)
+	w.change(idleAfter(500 * time.Millisecond))
+	c := w.connect(vips[0])
+	id := w.onPath(c, flow.PathBPF).ID()
+	flowOf(t, k, c).Update(func(s *bpf.FlowState) {
+		s.Directions[bpf.ToBackend].Bytes, s.Directions[bpf.ToBackend].At = 1, 1 // since the host started
+	})
+	w.stop()
+	w.open(k.Reopen())
+	w.ended(id, flow.ByBaton, flow.ReasonIdle)
+}

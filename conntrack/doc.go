@@ -6,13 +6,15 @@
 // never touch an entry that does not match protocol, address and port of what was
 // asked for, and never hold the whole table in memory.
 //
-// There is no code here yet. It is the seam between the store's cleanup phase and
-// the kernel: whoever has just programmed backends calls it, through an interface
-// of its own, to forget those that are gone. Without it no flow that userspace
-// carries is wrong, because the kernel then translates nothing.
+// What is there now deletes single entries: whoever takes a connection out of the
+// kernel's sight has it forgotten. The rest is the seam between the store's cleanup
+// phase and the kernel: whoever has just programmed backends calls it, through an
+// interface of its own, to forget those that are gone. Without it no flow that
+// userspace carries is wrong, because the kernel then translates nothing.
 //
 // # Kernel
 //
-// nf_conntrack and its netlink interface (nfnetlink, nf_conntrack_netlink), and
+// Where nothing is tracked all is refused with ErrNotSupported, and nothing is loaded.
+// Else nf_conntrack and its netlink interface (nfnetlink, nf_conntrack_netlink), and
 // CAP_NET_ADMIN.
 package conntrack

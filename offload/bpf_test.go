@@ -129,8 +129,8 @@ func TestLiveHandoffOfBulk(t *testing.T) {
 	w := bpfWorld(t)
 	w.offload(lb.Offload{Mode: lb.OffloadAuto, AfterAge: 10 * time.Millisecond, AfterBytes: 100 << 10})
 	for _, vip := range vips {
-		t.Run("up "+vip.String(), func(t *testing.T) { w.bulk(t, vip, true, 16<<20) })
-		t.Run("down "+vip.String(), func(t *testing.T) { w.bulk(t, vip, false, 16<<20) })
+		t.Run("up "+vip.String(), func(t *testing.T) { w.bulk(t, vip, true, int64(testnet.Scaled(16<<20))) })
+		t.Run("down "+vip.String(), func(t *testing.T) { w.bulk(t, vip, false, int64(testnet.Scaled(16<<20))) })
 	}
 	t.Logf("%v, stood still %v", w.resultsSoFar(), w.stood)
 }

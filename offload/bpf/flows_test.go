@@ -203,7 +203,7 @@ var offsets = map[string]offset{
 }
 
 func TestForwardTCP(t *testing.T) {
-	const n = 4 << 20
+	n := testnet.Scaled(4 << 20)
 	r := newRoad(t, FlowsOptions{Capacity: 4})
 	eachFamily(t, func(t *testing.T, ipv6 bool) {
 		for name, o := range offsets {
@@ -211,10 +211,10 @@ func TestForwardTCP(t *testing.T) {
 				s := r.spec(flow.TCP, ipv6)
 				w := r.add(t, s, o)
 				client, backend := r.connect(t, s)
-				exchange(t, client, backend, n)
+				exchange(t, client, backend, int64(n))
 				state := w.State()
 				for d, dir := range state.Directions {
-					if dir.Bytes != n || !dir.FINAcked || dir.Reset || dir.Packets == 0 || dir.At == 0 {
+					if dir.Bytes != uint64(n) || !dir.FINAcked || dir.Reset || dir.Packets == 0 || dir.At == 0 {
 						t.Errorf("%s: %+v", Direction(d), dir)
 					}
 				}
@@ -234,7 +234,7 @@ func TestForwardTCP(t *testing.T) {
 
 // TestForwardLossy makes the sides use selective acknowledgements.
 func TestForwardLossy(t *testing.T) {
-	const n = 2 << 20
+	n := testnet.Scaled(2 << 20)
 	r := newRoad(t, FlowsOptions{Capacity: 4})
 	r.Client.TCP(testnet.TCPSpec{})
 	loss := r.BackendLinks[0].B.Lose(10)
@@ -243,9 +243,9 @@ func TestForwardLossy(t *testing.T) {
 		s := r.spec(flow.TCP, ipv6)
 		w := r.add(t, s, offsets["far apart"])
 		client, backend := r.connect(t, s)
-		exchange(t, client, backend, n)
+		exchange(t, client, backend, int64(n))
 		for d, dir := range w.State().Directions {
-			if dir.Bytes != n {
+			if dir.Bytes != uint64(n) {
 				t.Errorf("%s: %d bytes, want %d", Direction(d), dir.Bytes, n)
 			}
 		}

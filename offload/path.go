@@ -177,7 +177,7 @@ func (p *path) judgeLocked(st *bpf.FlowState, moved time.Duration) {
 		// knows nothing of this one any more.
 		p.finishLocked(flow.ByClient, flow.ReasonClosed, 0)
 	default:
-		p.judgeIdleLocked(monotonic() - moved)
+		p.judgeIdleLocked(st, monotonic()-moved)
 	}
 }
 
@@ -192,8 +192,8 @@ func closedFirst(c, b *bpf.DirectionState) flow.By {
 	return ""
 }
 
-func (p *path) judgeIdleLocked(idle time.Duration) {
-	limit, why := p.note.Idle, flow.ReasonIdle
+func (p *path) judgeIdleLocked(st *bpf.FlowState, idle time.Duration) {
+	limit, by, why := p.note.Idle, flow.ByBaton, flow.ReasonIdle
 	if p.closedBy != "" {
 		limit, why = p.note.HalfClosed, flow.ReasonHalfClosedIdle
 		if !p.halfClosed {
@@ -205,9 +205,32 @@ func (p *path) judgeIdleLocked(idle time.Duration) {
 			return
 		}
 	}
-	if limit > 0 && idle >= limit {
-		p.resetLocked(flow.ByBaton, why)
+	if limit <= 0 || idle < limit {
+		return
 	}
+	if lost := p.lost(st); lost != "" && why == flow.ReasonIdle {
+		by, why = lost, flow.ReasonPeerLost
+	}
+	p.resetLocked(by, why)
+}
+
+// lost is the side that has not acknowledged what it was sent, if one has not: it was
+// not idle, it is gone.
+func (p *path) lost(st *bpf.FlowState) flow.By {
+	c, b := &st.Directions[toBackend], &st.Directions[toClient]
+	switch {
+	case owes(c, b, p.note.ToBackendDelta):
+		return flow.ByBackend
+	case owes(b, c, p.note.ToClientDelta):
+		return flow.ByClient
+	}
+	return ""
+}
+
+// owes reports whether the end of what was sent in one direction is beyond what came
+// back for it in the other, whose numbers are delta further on.
+func owes(sent, said *bpf.DirectionState, delta uint32) bool {
+	return sent.HasEnd && sent.Forwarded && said.HasAck && int32(sent.End+delta-said.Ack) > 0
 }
 
 func (s *seen) touch() {

@@ -247,6 +247,24 @@ func TestIdleFlowsAreReset(t *testing.T) {
 	w.ended(id, flow.ByBaton, flow.ReasonHalfClosedIdle)
 }
 
+// A side that has been sent something, and has said nothing of it for that time, was not
+// idle: it is lost.
+func TestPeerThatAcknowledgesNothingIsLost(t *testing.T) {
+	w, k := fakeWorld(t)
+	w.change(idleAfter(300 * time.Millisecond))
+	w.star.Backends[0].Serve(backendPort, testnet.Hold)
+	for i, peer := range []flow.By{flow.ByBackend, flow.ByClient} {
+		id := w.onPath(w.connect(vips[0]), flow.PathBPF).ID()
+		for _, f := range k.Flows() {
+			f.Update(func(s *bpf.FlowState) {
+				sent, said := &s.Directions[i], &s.Directions[1-i]
+				sent.HasEnd, sent.Forwarded, sent.End = true, true, said.Ack-sent.Rewrite.Seq+10
+			})
+		}
+		w.ended(id, peer, flow.ReasonPeerLost)
+	}
+}
+
 // All flows that are wanted end at once.
 func TestEndAll(t *testing.T) {
 	w, _ := fakeWorld(t)
@@ -286,4 +304,19 @@ func TestCallsAfterClose(t *testing.T) {
 	}
 	c := w.connect(vips[0])
 	w.stays(c, flow.NotOffloadedUnavailable)
+}
+
+// An Offloader that ends lets flows go that are held for it, and holds no other.
+func TestHeldFlowsAreLetGo(t *testing.T) {
+	w, k := fakeWorld(t)
+	w.star.Backends[0].Serve(backendPort, testnet.Echo)
+	k.OnAdd(nil) // attempts take their time
+	var conns []net.Conn
+	for range 40 {
+		conns = append(conns, w.connect(vips[0]))
+	}
+	w.stop()
+	for _, c := range append(conns, w.connect(vips[1])) {
+		talk(t, c, "hello")
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"time"
 
@@ -52,6 +53,7 @@ func drawFlows(list io.Reader, out io.Writer, wide bool, limit int) error {
 		{title: "TO-BACKEND", right: true, wide: true},
 		{title: "TO-CLIENT", right: true, wide: true},
 		{title: "NOT-OFFLOADED", wide: true},
+		{title: "BACKEND-SEES", wide: true},
 	})
 	t.limit = limit
 	now := time.Now()
@@ -59,12 +61,21 @@ func drawFlows(list io.Reader, out io.Writer, wide bool, limit int) error {
 		return t.add(v.ID.String(), v.Protocol.String(), v.Service, addrPort(v.Client), addrPort(v.Frontend),
 			addrPort(v.Backend), string(v.Picked), string(v.Path), string(v.State), humanAge(now.Sub(v.StartedAt)),
 			humanBytes(v.BytesToBackend+v.BytesToClient), humanBytes(v.BytesToBackend), humanBytes(v.BytesToClient),
-			string(v.NotOffloaded))
+			string(v.NotOffloaded), backendSees(v))
 	})
 	if err != nil {
 		return err
 	}
 	return endTable(t, out)
+}
+
+// backendSees is which address of the client that is, where its service asks to keep
+// it, and why not its own.
+func backendSees(v *flow.View) string {
+	if v.NotTransparent != "" {
+		return fmt.Sprintf("%s (%s)", v.ClientAddress, v.NotTransparent)
+	}
+	return string(v.ClientAddress)
 }
 
 func drawEnded(list io.Reader, out io.Writer, wide bool, limit int) error {

@@ -29,7 +29,8 @@ import (
 type kernelPath struct {
 	// Immutable after open.
 	flows *bpf.Flows
-	dir   string // where it is pinned; "" = nowhere
+	dir   string             // where it is pinned; "" = nowhere
+	stop  context.CancelFunc // of run; nil = it does not
 
 	offloader atomic.Pointer[offload.Offloader] // nil = not open
 	none      atomic.Bool
@@ -128,16 +129,19 @@ type kernelPathOptions struct {
 	log      *slog.Logger
 }
 
-// run looks after the flows and the devices until ctx is done.
+// run looks after the flows and the devices until ctx is done, or letGo.
 func (k *kernelPath) run(ctx context.Context, in *instance) {
 	of, flows := k.offloader.Load(), k.flows
+	ctx, k.stop = context.WithCancel(ctx)
 	in.running.Go(func() { _ = of.Run(ctx) })
 	in.running.Go(func() {
-		for ctx.Err() == nil {
-			if err := flows.Follow(ctx); err != nil {
-				in.log.Warn("changes of devices are not seen", "err", err)
-				wait(ctx, time.Second)
+		for {
+			err := flows.Follow(ctx)
+			if err == nil {
+				return
 			}
+			in.log.Warn("changes of devices are not seen", "err", err)
+			wait(ctx, time.Second)
 		}
 	})
 }
@@ -151,10 +155,15 @@ func wait(ctx context.Context, d time.Duration) {
 
 // letGo closes it. What is in the kernel lives on, and is somebody else's to find.
 func (k *kernelPath) letGo() error {
-	if o := k.offloader.Swap(nil); o != nil {
-		return o.Close()
+	o := k.offloader.Swap(nil)
+	if o == nil {
+		return nil
 	}
-	return nil
+	err := o.Close()
+	if k.stop != nil {
+		k.stop()
+	}
+	return err
 }
 
 // closeKernelPath lets go of the kernel path, and removes it when no flow lives

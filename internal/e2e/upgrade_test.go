@@ -55,7 +55,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 func TestUpgradeDrains(t *testing.T) {
 	bothFamilies(t, 1, func(t *testing.T, w world) {
 		w.serveNamed()
-		b := start(t, w.Balancer, w.service(nil), "--exit-timeout", "2s")
+		b := start(t, w.Balancer, w.service(nil), "--exit-timeout", "4s")
 		c, _ := w.named(t)
 		next := b.upgrade(w, w.service(nil))
 		c.works(t)
@@ -71,6 +71,11 @@ func TestUpgradeDrains(t *testing.T) {
 		}
 		if page, err := next.text("/readyz"); err != nil {
 			t.Errorf("the new process is not ready: %s, %v", page, err)
+		}
+		used := b.cpu()
+		<-time.After(time.Second)
+		if used = b.cpu() - used; used > 300*time.Millisecond {
+			t.Errorf("the old process used %v in a second in which it had nothing to do", used)
 		}
 		c.wasReset(t)
 		b.exits(10 * time.Second)

@@ -54,7 +54,10 @@ func TestProgramsStayInTheirBudgets(t *testing.T) {
 func TestComplexity(t *testing.T) {
 	testnet.RequireRoot(t)
 	guard := newGuard(t, GuardOptions{})
-	for name, p := range map[string]*ebpf.Program{guardProgGuard: guard.objects.Guard} {
+	flows := newFlows(t, testnet.New(t).Host("balancer"), FlowsOptions{Capacity: 1, XDP: true}).programs
+	for name, p := range map[string]*ebpf.Program{
+		guardProgGuard: guard.objects.Guard, flowProgFlowIngress: flows.Ingress, flowProgFlowEgress: flows.Egress, flowProgFlowXdp: flows.XDP,
+	} {
 		info, err := p.Info()
 		if err != nil {
 			t.Fatal(err)

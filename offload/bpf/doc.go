@@ -19,6 +19,44 @@
 // Nothing is pinned. The guard lasts until Close or the end of the process, and with the process go the sockets that it
 // gives packets to; docs/decisions/003-guard.md says what a crash leaves.
 //
+// # Flows
+//
+// A flow is a client's connection or session with a frontend, and the balancer's with a backend. The program knows it by the
+// two tuples of packets that arrive (an element each), and keeps its state in a slot that C and Go share: the gate, and for
+// each direction what is added to its numbers, what was seen, and what was carried. A note of the owner's choosing goes with
+// it. c/flow.h is the ABI.
+//
+// The gate of a TCP flow says what becomes of its packets:
+//
+//	watch ── drain ── freeze ── forward ── reset
+//	                               └───────┴──> stale
+//
+// Watch leaves them to the sockets and remembers the numbers. Drain holds data and FINs that were not let through before;
+// acknowledgements pass, also those that come with data. Freeze holds everything. What is held is parked, or dropped if
+// there is no lot. Forward rewrites packets and sends them out by the kernel's routes, asked anew every second. Reset answers
+// with resets. A SYN at a flow that is over makes it stale: it is out of the new one's way at once. Userspace may set any gate
+// from any other but stale. Before the program reads a gate that may hold it counts up, and again when all that
+// follows is written down; so who sets the gate and then sees both counts equal reads what every decision under the earlier
+// gate has left. Those packets have reached their sockets after a [Grace].
+//
+// Datagrams are forwarded at the gate forward, and left to their session's socket at any other; so are fragments, those with
+// IP options or at their last hop, those that must be fragmented, and ICMP errors from the backend's side.
+//
+// What cannot go on is never lost in silence. Who sent a packet that does not fit its way out, or a segment at its last hop,
+// hears of it by ICMP, made of the packet itself and limited in rate. ICMP errors about what went on reach its
+// sender as errors about what that had sent. Everything else is counted by reason ([FlowCount]): TCP in fragments or with IP
+// options is dropped, as no stack knows the flow any more.
+//
+// The end of a flow is seen, not believed: a FIN counts when the other side has acknowledged just it, a reset when it has
+// the number that its receiver expects. Payload counts once, by how far the highest number moves. What is told by events can be lost,
+// but is in the state too.
+//
+// flow_ingress does all that. flow_egress drops what our stack still says on a forwarded flow, and takes from our SYN the
+// options that the client's was without. flow_xdp sends on what needs nothing else, at devices that [Flows.AllowXDP] names;
+// a packet that it passes comes to flow_ingress. All work on copies of the headers, and pure code changes those (c/rewrite.h,
+// c/options.h, c/csum.h), so that tc and XDP differ in how the copies are put back and in nothing else. Checksums may be whole,
+// still to be filled in by a device, or vouched for by a sum over all that was received.
+//
 // # Devices
 //
 // The programs that carry flows sit on every device of a network namespace but loopback, those without an Ethernet header,
@@ -57,7 +95,7 @@
 //
 // # Locks
 //
-// Guard.mu is held over the system calls of one operation; it is a leaf. So is Lot.mu, which is also held while
+// Guard.mu is held over the system calls of one operation; it is a leaf. So is Flows.mu. So is Lot.mu, which is also held while
 // frames are read and put back. Divert.mu comes after devices.mu.
 //
 // # Kernel
@@ -65,7 +103,7 @@
 // Linux 5.9 for the guard, 5.2 to divert, with CAP_BPF and CAP_NET_ADMIN (before 5.8 CAP_SYS_ADMIN); before 5.11 also CAP_SYS_RESOURCE,
 // to lock as much memory as the tables take. Network namespace: that of the calling thread when AttachGuard is called.
 //
-// Linux 5.17 for flows, with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; [HandoffFeatures] lists what they use. CAP_SYS_ADMIN to
+// Linux 5.17 for flows (5.18 for those in XDP), with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; [HandoffFeatures] lists what they use. CAP_SYS_ADMIN to
 // mount a bpffs. Network namespace: that of the calling thread in OpenFlows and OpenLot; a Flows that is open may be used
 // from every thread, but for a thread of another namespace that takes CAP_SYS_ADMIN.
 package bpf

@@ -243,3 +243,47 @@ func empty(t testing.TB, c net.Conn) error {
 	}
 	return nil
 }
+
+// TestParkedPacketsGoOn: what was held at the lot goes the way that the gate says at its release, to the stack or on.
+func TestParkedPacketsGoOn(t *testing.T) {
+	r := newRoad(t, FlowsOptions{Capacity: 4})
+	var lot *Lot
+	var err error
+	r.Balancer.Do(func() { lot, err = OpenLot(r.flows) })
+	must(t, err)
+	defer lot.Close()
+	eachFamily(t, func(t *testing.T, ipv6 bool) {
+		s := r.spec(flow.TCP, ipv6)
+		w := r.add(t, s, offsets["far apart"])
+		client, backend := r.connect(t, s)
+		release := func(g Gate, from, to *net.TCPConn, what string) {
+			t.Helper()
+			w.SetGate(g)
+			if _, err := io.WriteString(from, what); err != nil {
+				t.Fatal(err)
+			}
+			testnet.Eventually(t, 5*time.Second, "something is held", func() error {
+				if st := w.State(); !st.Directions[ToBackend].Held && !st.Directions[ToClient].Held {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			w.SetGate(GateForward)
+			must(t, Grace())
+			if n, err := lot.Release(w); n == 0 || err != nil {
+				t.Errorf("released %d, %v", n, err)
+			}
+			b := make([]byte, len(what))
+			_ = to.SetReadDeadline(time.Now().Add(5 * time.Second))
+			if _, err := io.ReadFull(to, b); err != nil || string(b) != what {
+				t.Errorf("read %q, %v", b, err)
+			}
+		}
+		release(GateFreeze, client, backend, "frozen")
+		release(GateFreeze, backend, client, "frozen on the way back")
+		exchange(t, client, backend, 1<<20)
+	})
+	if c := r.counts(t); c[FlowsParked] == 0 || c[FlowsHeld] != 0 {
+		t.Errorf("counted %v", c)
+	}
+}

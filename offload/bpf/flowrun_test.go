@@ -3,11 +3,14 @@ package bpf
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"maps"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
@@ -235,4 +238,47 @@ func (b *bench) check(t testing.TB, p *ebpf.Program, c codec, in []byte, want ex
 	if counts := b.changes(t, before); !maps.Equal(counts, want.counts) {
 		t.Errorf("counted %v, want %v", counts, want.counts)
 	}
+}
+
+// testComplete asks the kernel to give packets a sum over all that was received, and to look at the end whether it is still
+// right (BPF_F_TEST_SKB_CHECKSUM_COMPLETE, Linux 6.17). Before, the flag is not known.
+const testComplete = 1 << 2
+
+// TestSumsOfWhatWasReceived: a device may give one with a packet, instead of looking at its checksums.
+func TestSumsOfWhatWasReceived(t *testing.T) {
+	b := newBench(t)
+	for proto, cases := range map[flow.Proto][]packetCase{flow.TCP: tcpCases, flow.UDP: udpCases} {
+		for _, tt := range cases {
+			if tt.want.counts[FlowsForwarded] == 0 {
+				continue
+			}
+			t.Run(proto.String()+"/"+tt.name, func(t *testing.T) {
+				b.eachWay(t, proto, tt.only4, func(t *testing.T, w *Flow, d Direction) {
+					w.SetRewrite(d, Rewrite{Seq: 0x80001234, Ack: 0xfedc4321, TSval: 0xffff0001, TSecr: 0x00010203, Shift: tt.shift})
+					in := tt.in.of(t, w.Spec(), d)
+					o := ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)), Context: flowSkBuff{Ifindex: b.index}, Flags: testComplete}
+					var err error
+					b.Balancer.Do(func() { _, err = b.flows.programs.Ingress.Run(&o) })
+					if errors.Is(err, unix.EINVAL) && !haveTestComplete(t) {
+						t.Skip("the kernel does not know BPF_F_TEST_SKB_CHECKSUM_COMPLETE")
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// haveTestComplete runs a program that does nothing.
+func haveTestComplete(t *testing.T) bool {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
+		asm.Mov.Imm(asm.R0, 0), asm.Return(),
+	}})
+	must(t, err)
+	defer p.Close()
+	_, err = p.Run(&ebpf.RunOptions{Data: make([]byte, 64), Flags: testComplete})
+	return err == nil
 }

@@ -26,9 +26,6 @@ type FlowsOptions struct {
 // DefaultFlows is for how many flows there is room.
 const DefaultFlows = 131072
 
-// flowNeeds is what the flows cannot do without.
-var flowNeeds = []Feature{featureSyscall}
-
 // Flows is the program that carries flows, and its maps: of one network namespace.
 type Flows struct {
 	// Immutable.
@@ -59,7 +56,7 @@ func OpenFlows(o FlowsOptions) (_ *Flows, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("open flows: %w", explain(err, flowNeeds)), f.Close())
+			err = errors.Join(fmt.Errorf("open flows: %w", explain(err, handoffNeeds)), f.Close())
 		}
 	}()
 	_ = rlimit.RemoveMemlock() // see AttachGuard

@@ -38,6 +38,8 @@ static __always_inline long fix_sum(struct __sk_buff *skb, struct packet *p, con
 		return -1;
 	if (p->ipv6)
 		bpf_csum_update(skb, csum_words(c->addresses + c->hops));
+	if (udp && !p->udp.check) /* nothing makes up for the ports */
+		bpf_csum_update(skb, csum_words(c->transport));
 	return 0;
 }
 

@@ -21,10 +21,10 @@
 //
 // # Flows
 //
-// A flow is a client's connection or session with a frontend, and the balancer's with a backend. The program knows it by the
-// two tuples of packets that arrive (an element each), and keeps its state in a slot that C and Go share: the gate, and for
-// each direction what is added to its numbers, what was seen, and what was carried. A note of the owner's choosing goes with
-// it. c/flow.h is the ABI.
+// A flow is a client's connection or session with a frontend, and the balancer's with a backend. The program knows it by
+// the two tuples of packets that arrive (an element each), and keeps its state in a slot that C and Go share: the gate, and
+// for each direction what is added to its numbers, what was seen, and what was carried. A note of the owner's choosing goes
+// with it. c/flow.h is the ABI.
 //
 // The gate of a TCP flow says what becomes of its packets:
 //
@@ -33,60 +33,60 @@
 //
 // Watch leaves them to the sockets and remembers the numbers. Drain holds data and FINs that were not let through before;
 // acknowledgements pass, also those that come with data. Freeze holds everything. What is held is parked, or dropped if
-// there is no lot. Forward rewrites packets and sends them out by the kernel's routes, asked anew every second. Reset answers
-// with resets. A SYN at a flow that is over makes it stale: it is out of the new one's way at once. Userspace may set any gate
-// from any other but stale. Before the program reads a gate that may hold it counts up, and again when all that
-// follows is written down; so who sets the gate and then sees both counts equal reads what every decision under the earlier
-// gate has left. Those packets have reached their sockets after a [Grace].
+// there is no lot. Forward rewrites packets and sends them out by the kernel's routes, asked anew every second. Reset
+// answers with resets. A SYN at a flow that is over makes it stale: it is out of the new one's way at once. Userspace may
+// set any gate from any other but stale. Before the program reads a gate that may hold it counts up, and again when all
+// that follows is written down; so who sets the gate and then sees both counts equal reads what every decision under the
+// earlier gate has left. Those packets have reached their sockets after a [Grace].
 //
-// Datagrams are forwarded at the gate forward, and left to their session's socket at any other; so are fragments, those with
-// IP options or at their last hop, those that must be fragmented, and ICMP errors from the backend's side.
+// Datagrams are forwarded at the gate forward, and left to their session's socket at any other; so are fragments, those
+// with IP options or at their last hop, those that must be fragmented, and ICMP errors from the backend's side.
 //
-// What cannot go on is never lost in silence. Who sent a packet that does not fit its way out, or a segment at its last hop,
-// hears of it by ICMP, made of the packet itself and limited in rate. ICMP errors about what went on reach its
-// sender as errors about what that had sent. Everything else is counted by reason ([FlowCount]): TCP in fragments or with IP
+// What cannot go on is never lost in silence. Who sent a packet that does not fit its way out, or a segment at its last
+// hop, hears of it by ICMP, made of the packet itself and limited in rate. ICMP errors about what went on reach its sender
+// as errors about what that had sent. Everything else is counted by reason ([FlowCount]): TCP in fragments or with IP
 // options is dropped, as no stack knows the flow any more.
 //
 // The end of a flow is seen, not believed: a FIN counts when the other side has acknowledged just it, a reset when it has
-// the number that its receiver expects. Payload counts once, by how far the highest number moves. What is told by events can be lost,
-// but is in the state too.
+// the number that its receiver expects. Payload counts once, by how far the highest number moves. What is told by events
+// can be lost, but is in the state too.
 //
 // flow_ingress does all that. flow_egress drops what our stack still says on a forwarded flow, and takes from our SYN the
 // options that the client's was without. flow_xdp sends on what needs nothing else, at devices that [Flows.AllowXDP] names;
-// a packet that it passes comes to flow_ingress. All work on copies of the headers, and pure code changes those (c/rewrite.h,
-// c/options.h, c/csum.h), so that tc and XDP differ in how the copies are put back and in nothing else. Checksums may be whole,
-// still to be filled in by a device, or vouched for by a sum over all that was received.
+// a packet that it passes comes to flow_ingress. All work on copies of the headers, and pure code changes those
+// (c/rewrite.h, c/options.h, c/csum.h), so that tc and XDP differ in how the copies are put back and in nothing else.
+// Checksums may be whole, still to be filled in by a device, or vouched for by a sum over all that was received.
 //
 // # Devices
 //
 // The programs that carry flows sit on every device of a network namespace but loopback, those without an Ethernet header,
 // and ports of bridges and bonds (which have them already): as tcx links, before the programs of others, or where there is
-// no tcx as filters of clsact, at the first priority that is free. Follow is level-triggered: an event of the kernel, or its
-// loss, only says to look again. Nothing of others is removed: no link, no filter, no XDP program, and clsact only when it
-// was ours and is empty. A device that moves to another namespace takes its links along; they are detached there.
+// no tcx as filters of clsact, at the first priority that is free. Follow is level-triggered: an event of the kernel, or
+// its loss, only says to look again. Nothing of others is removed: no link, no filter, no XDP program, and clsact only when
+// it was ours and is empty. A device that moves to another namespace takes its links along; they are detached there.
 //
 // # Pins
 //
-// With a directory on a bpffs, maps and links outlive the process, killed or not. Maps are made aside and get their place by
-// one rename, so a crash leaves all of them or none; a link is pinned right after it is attached, and ends with a process
-// that dies between. The next process adopts: it opens the maps, and gives each link (or filter) its own program in place,
-// so that no packet passes in between. Pins of another layout are left alone (ErrIncompatible). [MountBPFFS] makes a bpffs
-// of our own: it stays for as long as its mount namespace.
+// With a directory on a bpffs, maps and links outlive the process, killed or not. Maps are made aside and get their place
+// by one rename, so a crash leaves all of them or none; a link is pinned right after it is attached, and ends with a
+// process that dies between. The next process adopts: it opens the maps, and gives each link (or filter) its own program in
+// place, so that no packet passes in between. Pins of another layout are left alone (ErrIncompatible). [MountBPFFS] makes a
+// bpffs of our own: it stays for as long as its mount namespace.
 //
 // # The parking lot
 //
 // A gate that holds sends packets to a TAP, whose frames a goroutine keeps. Put back, a frame arrives anew at the device
-// where it had come from: a program on the TAP's way out writes that device's number in the place of the source address, and
-// one on its way in sends it there. So the gate decides again, and neither reverse path filters nor firewalls nor policy
-// routing ever see the TAP. A lot is bounded in bytes and time, and lasts as long as its process.
+// where it had come from: a program on the TAP's way out writes that device's number in the place of the source address,
+// and one on its way in sends it there. So the gate decides again, and neither reverse path filters nor firewalls nor
+// policy routing ever see the TAP. A lot is bounded in bytes and time, and lasts as long as its process.
 //
 // # Divert
 //
-// A tc program at the ingress of every device marks packets that a backend has sent and that belong to a connected socket of
-// the network namespace, though they are addressed to somebody else: to the client whose address that socket speaks from.
-// Rules of package transparent have what is marked delivered. On a port of a bridge it addresses the frame to the bridge
-// besides. Nothing is pinned: it serves sockets, and ends with their process; a filter of clsact, which does not, is taken
-// over by the next one.
+// A tc program at the ingress of every device marks packets that a backend has sent and that belong to a connected socket
+// of the network namespace, though they are addressed to somebody else: to the client whose address that socket speaks
+// from. Rules of package transparent have what is marked delivered. On a port of a bridge it addresses the frame to the
+// bridge besides. Nothing is pinned: it serves sockets, and ends with their process; a filter of clsact, which does not, is
+// taken over by the next one.
 //
 // # Building
 //
@@ -95,15 +95,16 @@
 //
 // # Locks
 //
-// Guard.mu is held over the system calls of one operation; it is a leaf. So is Flows.mu. So is Lot.mu, which is also held while
-// frames are read and put back. Divert.mu comes after devices.mu.
+// Guard.mu is held over the system calls of one operation; it is a leaf. So is Flows.mu. So is Lot.mu, which is also held
+// while frames are read and put back. Divert.mu comes after devices.mu.
 //
 // # Kernel
 //
-// Linux 5.9 for the guard, 5.2 to divert, with CAP_BPF and CAP_NET_ADMIN (before 5.8 CAP_SYS_ADMIN); before 5.11 also CAP_SYS_RESOURCE,
-// to lock as much memory as the tables take. Network namespace: that of the calling thread when AttachGuard is called.
+// Linux 5.9 for the guard, 5.2 to divert, with CAP_BPF and CAP_NET_ADMIN (before 5.8 CAP_SYS_ADMIN); before 5.11 also
+// CAP_SYS_RESOURCE, to lock as much memory as the tables take. Network namespace: that of the calling thread when
+// AttachGuard is called.
 //
-// Linux 5.17 for flows (5.18 for those in XDP), with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; [HandoffFeatures] lists what they use. CAP_SYS_ADMIN to
-// mount a bpffs. Network namespace: that of the calling thread in OpenFlows and OpenLot; a Flows that is open may be used
-// from every thread, but for a thread of another namespace that takes CAP_SYS_ADMIN.
+// Linux 5.17 for flows (5.18 for those in XDP), with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; [HandoffFeatures] lists what
+// they use. CAP_SYS_ADMIN to mount a bpffs. Network namespace: that of the calling thread in OpenFlows and OpenLot; a Flows
+// that is open may be used from every thread, but for a thread of another namespace that takes CAP_SYS_ADMIN.
 package bpf

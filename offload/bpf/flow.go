@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -33,13 +34,17 @@ func (f *Flow) Spec() FlowSpec {
 }
 
 // Gate is what becomes of the flow's packets now.
-func (f *Flow) Gate() Gate { return Gate(atomic.LoadUint32((*uint32)(&f.at.Gate))) }
+func (f *Flow) Gate() Gate {
+	defer runtime.KeepAlive(f) // and with it the memory of its slot
+	return Gate(atomic.LoadUint32((*uint32)(&f.at.Gate)))
+}
 
 // holding is what is forgotten when the gate begins to hold.
 const holding = uint32(flowSeenSEEN_HELD | flowSeenSEEN_HELD_STAMP)
 
 // SetGate sets it: one atomic store, a full barrier. A flow that is stale stays so; SetGate then reports false.
 func (f *Flow) SetGate(g Gate) bool {
+	defer runtime.KeepAlive(f)
 	for {
 		before := f.Gate()
 		if before == GateStale {
@@ -60,6 +65,7 @@ func (g Gate) holds() bool { return g == GateDrain || g == GateFreeze }
 
 // SetRewrite says what is added to the numbers of a direction. It is for the time before GateForward.
 func (f *Flow) SetRewrite(d Direction, r Rewrite) {
+	defer runtime.KeepAlive(f)
 	f.at.Paths[d].Rewrite = flowRewrite{
 		Sequence: r.Seq, Acknowledgement: r.Ack, TsValue: r.TSval, TsEcho: r.TSecr, Shift: r.Shift, Scale: r.Scale,
 	}
@@ -87,6 +93,7 @@ func noteOf(b []byte) *flowNote {
 
 // State copies what the program keeps for the flow.
 func (f *Flow) State() (s FlowState) {
+	defer runtime.KeepAlive(f)
 	s.Gate, s.AddedAt = f.Gate(), time.Duration(f.at.AddedAt)
 	for d := range s.Directions {
 		s.Directions[d] = f.at.Paths[d].state()

@@ -186,7 +186,10 @@ func (f *Flows) whole(t flowTuple, e flowElement, seen map[flowTuple]flowElement
 		Protocol: t.Protocol,
 	}
 	other, ok := seen[back]
-	if !ok || other.Slot != e.Slot || other.Generation != e.Generation || other.Direction == e.Direction || int(e.Slot) > f.capacity || e.Slot == 0 {
+	if !ok || other.Slot != e.Slot || other.Generation != e.Generation || other.Direction == e.Direction {
+		return nil
+	}
+	if e.Slot == 0 || int(e.Slot) > f.capacity {
 		return nil
 	}
 	at := f.slot(e.Slot)

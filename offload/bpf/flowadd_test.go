@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -48,7 +49,8 @@ func TestAdd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := w.Spec(); got.Client != first.Client || !got.NoSACK || !strings.HasPrefix(string(got.Note), "note\x00") || w.Gate() != GateDrain {
+	got := w.Spec()
+	if got.Client != first.Client || !got.NoSACK || !strings.HasPrefix(string(got.Note), "note\x00") || w.Gate() != GateDrain {
 		t.Errorf("added %+v at gate %s", got, w.Gate())
 	}
 	sameClient, sameLocal, mixed := specFor(2), specFor(2), specFor(2)
@@ -213,4 +215,27 @@ func BenchmarkAdd(b *testing.B) {
 		must(b, err)
 		must(b, w.Delete())
 	}
+}
+
+// TestAfterClose: who has not heard of it yet does no harm.
+func TestAfterClose(t *testing.T) {
+	testnet.RequireRoot(t)
+	f := newFlows(t, testnet.New(t).Host("balancer"), FlowsOptions{Capacity: 2})
+	w, err := f.Add(specFor(1), GateForward)
+	must(t, err)
+	must(t, f.Close())
+	runtime.GC()
+	w.SetRewrite(ToBackend, Rewrite{Seq: 1})
+	if !w.SetGate(GateFreeze) || w.Gate() != GateFreeze || w.State().Directions[ToBackend].Rewrite.Seq != 1 {
+		t.Errorf("%+v", w.State())
+	}
+	if _, err := f.Add(specFor(2), GateWatch); !errors.Is(err, ErrClosed) {
+		t.Errorf("add: %v", err)
+	}
+	if err := w.SetNote(nil); err == nil {
+		t.Error("a note was kept")
+	}
+	_ = w.Spec()
+	_ = w.Delete()
+	_, _ = f.Counts()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -72,6 +73,7 @@ func OpenFlows(o FlowsOptions) (_ *Flows, err error) {
 	if f.devices, err = newDevices(f.programs, linksDir(o.Dir), o.XDP, f.log); err != nil {
 		return nil, err
 	}
+	f.devices.ports = f
 	return f, f.adopt()
 }
 
@@ -122,6 +124,8 @@ func (f *Flows) mapSlots() (err error) {
 	if err != nil {
 		return fmt.Errorf("map slots of flows: %w", err)
 	}
+	// Not at Close: a flow may still be looked at then, which keeps f.
+	runtime.AddCleanup(f, func(b []byte) { _ = unix.Munmap(b) }, f.memory)
 	return nil
 }
 
@@ -149,8 +153,8 @@ func (f *Flows) SetLot(ifindex int) error {
 	return nil
 }
 
-// Close lets go of the flows: what is pinned lives on. Nothing of f may be used any more, nor of its flows. It may be
-// called more than once.
+// Close lets go of the flows: what is pinned lives on. Of flows the gates and states can still be read and set, and with
+// what is pinned they still count. It may be called more than once.
 func (f *Flows) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,9 +168,6 @@ func (f *Flows) Close() error {
 	}
 	if f.events != nil {
 		errs = append(errs, f.events.Close())
-	}
-	if f.memory != nil {
-		errs = append(errs, unix.Munmap(f.memory))
 	}
 	for _, p := range []*ebpf.Program{f.programs.Ingress, f.programs.Egress, f.programs.XDP} {
 		if p != nil {

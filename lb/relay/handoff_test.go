@@ -108,7 +108,7 @@ func TestHoldEndsByItself(t *testing.T) {
 	w.serve(service("web", vip, addr))
 	c := dial(t, vip)
 	p := receive(t, o.offers)
-	wantState(t, p, flow.HandingOff)
+	w.record(flow.HandingOff)
 	began := time.Now()
 	if err := testnet.Ask(c, "x"); err != nil {
 		t.Fatal(err)

@@ -31,8 +31,9 @@ type devices struct {
 	links    string // directory in which links are pinned; "" = nothing outlives the process
 	ns       *netNS
 	nl       *netlink.Handle
-	clsact   bool // there is no tcx
-	xdp      bool // asked for
+	clsact   bool     // there is no tcx
+	xdp      bool     // asked for
+	ports    xdpPorts // told of devices with XDP; nil = nobody is
 
 	// mu guards what follows, and is held over the system calls of one operation.
 	mu     sync.Mutex
@@ -46,6 +47,8 @@ type devices struct {
 type device struct {
 	status Device
 	at     [hooks]attachment // nil = nothing
+	told   bool              // xdpPorts knows port: the address, or "" for no XDP
+	port   string
 }
 
 // attachment is a program at one hook of a device.
@@ -135,7 +138,7 @@ func (d *devices) attachLocked(l netlink.Link) error {
 	if d.xdp && dev.at[hookXDP] == nil {
 		dev.at[hookXDP], dev.status.XDP = d.attachXDP(l)
 	}
-	return nil
+	return d.tellPort(l, dev)
 }
 
 func (d *devices) attachTC(l netlink.Link, h hook) (attachment, error) {
@@ -194,7 +197,11 @@ func (d *devices) detachLocked(index int) error {
 		return nil
 	}
 	delete(d.on, index)
-	if err := dev.detach(); err != nil {
+	var err error
+	if dev.told && dev.port != "" {
+		err = d.ports.ForbidXDP(index)
+	}
+	if err = errors.Join(err, dev.detach()); err != nil {
 		return fmt.Errorf("detach from %s: %w", dev.status.Name, err)
 	}
 	return nil

@@ -19,6 +19,9 @@ func (d *devices) attachXDP(l netlink.Link) (attachment, string) {
 	if l.Type() != "device" {
 		return nil, l.Type() + " is no physical device"
 	}
+	if lacks := xdpLacks(l.Attrs().Index); lacks != "" {
+		return nil, lacks
+	}
 	return d.attachNative(l)
 }
 

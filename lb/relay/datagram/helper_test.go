@@ -45,6 +45,7 @@ func maxPayload(v6 bool) int {
 // socket makes a socket inside a host, closed with the test, and says where it is.
 func socket(t testing.TB, h *testnet.Host, p SocketParams) (fd int, at netip.AddrPort) {
 	t.Helper()
+	dropsBefore = backlogDrops(t)
 	var err error
 	h.Do(func() { fd, err = NewSocket(p, p.Local.Addr()) })
 	if err != nil {
@@ -89,7 +90,7 @@ func waitReadable(t testing.TB, fd int) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nothing has come in ten seconds")
+			lost(t)
 		}
 	}
 }

@@ -282,3 +282,37 @@ func haveTestComplete(t *testing.T) bool {
 	_, err = p.Run(&ebpf.RunOptions{Data: make([]byte, 64), Flags: testComplete})
 	return err == nil
 }
+
+// BenchmarkPrograms is what packets of nobody's pay, which are most. (What goes on is changed, so a test run cannot repeat it.)
+func BenchmarkPrograms(b *testing.B) {
+	const repeat = 10_000
+	r := newBench(b)
+	s := r.spec(flow.TCP, false)
+	in := segment{seq: 1, ack: 1, options: usual, payload: 1000}.of(b, s, ToBackend)
+	held := r.spec(flow.TCP, false)
+	if _, err := r.flows.Add(held, GateFreeze); err != nil {
+		b.Fatal(err)
+	}
+	for _, bb := range []struct {
+		name string
+		p    *ebpf.Program
+		in   []byte
+	}{
+		{"ingress", r.flows.programs.Ingress, in},
+		{"egress", r.flows.programs.Egress, in},
+		{"ingress, held at the gate", r.flows.programs.Ingress, segment{seq: 1, ack: 1, options: usual}.of(b, held, ToBackend)},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			for b.Loop() {
+				var err error
+				r.Balancer.Do(func() {
+					_, err = bb.p.Run(&ebpf.RunOptions{Data: bb.in, Context: flowSkBuff{Ifindex: r.index}, Repeat: repeat})
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/repeat, "ns/packet")
+		})
+	}
+}

@@ -59,7 +59,7 @@ func (o *Offloader) adopt(f Flow, spec *bpf.FlowSpec, n note, unknown error) {
 		o.drop(f)
 		return
 	}
-	p := &path{o: o, flow: f, spec: *spec, note: n, lent: spec.Local.Addr() != spec.Client.Addr()}
+	p := &path{o: o, flow: f, spec: *spec, note: n, lent: spec.Local.Addr() != spec.Client.Addr(), attached: true}
 	p.alarm.ring = p.look
 	p.seen.at = monotonic()
 	if p.lent {

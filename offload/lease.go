@@ -203,7 +203,10 @@ func (l *lease) Next() bool {
 		return false
 	}
 	l.o.rest(taken, l.backend)
-	return !l.early || l.watchEarly() == ""
+	if l.early {
+		_ = l.watchEarly() // else it is watched when it is tried
+	}
+	return true
 }
 
 // Offer implements handoff.Lease.

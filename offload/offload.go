@@ -77,6 +77,7 @@ type Offloader struct {
 	udp     int
 	ends    []endRequest
 	ending  bool // a goroutine works on ends
+	noMore  bool // attempts
 	closing bool
 }
 
@@ -138,6 +139,7 @@ func (o *Offloader) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			o.tryNoMore()
 			return nil
 		case <-timer.C:
 		case <-o.wake:
@@ -188,6 +190,7 @@ func (o *Offloader) Close() error {
 	o.closing = true
 	o.mu.Unlock()
 	o.left.Store(true)
+	o.tryNoMore()
 	return o.closeParts()
 }
 

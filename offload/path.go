@@ -1,6 +1,7 @@
 package offload
 
 import (
+	"cmp"
 	"net/netip"
 	"sync"
 	"time"
@@ -29,6 +30,8 @@ type path struct {
 	seen seen
 
 	mu         sync.Mutex // guards what follows
+	attached   bool       // the record's path: before that nothing is judged
+	unsure     bool       // both sides have closed, and nobody has said yet who was first
 	over       bool       // the record is finished
 	deleted    bool
 	halfClosed bool
@@ -53,6 +56,7 @@ const (
 	endedLinger  = 10 * time.Second // peers that we have reset are told so again when they send
 	mostLinger   = time.Minute
 	sweep        = 10 * time.Second // how often a flow is looked at without an event
+	unsureWait   = 100 * time.Millisecond
 )
 
 var _ flow.Path = (*path)(nil)
@@ -75,12 +79,19 @@ func (o *Offloader) newPath(l *lease, a *attempt, v *verdict) *path {
 	return p
 }
 
-// addPath begins to look after a flow.
+// addPath makes a flow known to those who follow events.
 func (o *Offloader) addPath(p *path) {
 	o.mu.Lock()
 	o.paths[p.flow] = p
 	o.mu.Unlock()
-	p.look(o.now())
+}
+
+// attach begins to look after a flow that has left userspace.
+func (p *path) attach() {
+	p.mu.Lock()
+	p.attached = true
+	p.mu.Unlock()
+	p.look(p.o.now())
 }
 
 // with does something with the flow unless the kernel is closed.
@@ -145,7 +156,7 @@ func (p *path) live() bool {
 func (p *path) look(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.deleted {
+	if p.deleted || !p.attached {
 		return
 	}
 	st, moved := p.state()
@@ -170,8 +181,10 @@ func (p *path) judgeLocked(st *bpf.FlowState, moved time.Duration) {
 		p.finishLocked(flow.ByClient, flow.ReasonReset, resetLinger)
 	case b.Reset:
 		p.finishLocked(flow.ByBackend, flow.ReasonReset, resetLinger)
+	case c.FINAcked && b.FINAcked && p.closedBy == "" && !p.unsure:
+		p.unsure = true // the event is on its way, unless it is lost
 	case c.FINAcked && b.FINAcked:
-		p.finishLocked(p.closedBy, flow.ReasonClosed, closedLinger)
+		p.finishLocked(cmp.Or(p.closedBy, flow.ByClient), flow.ReasonClosed, closedLinger)
 	case st.Gate == bpf.GateStale:
 		// A new flow has begun with its addresses, which only a client does that
 		// knows nothing of this one any more.
@@ -181,12 +194,12 @@ func (p *path) judgeLocked(st *bpf.FlowState, moved time.Duration) {
 	}
 }
 
-// closedFirst is who has closed its direction; if both have, nobody knows who began.
+// closedFirst is who has closed its direction; "" if nobody has, or both.
 func closedFirst(c, b *bpf.DirectionState) flow.By {
 	switch {
-	case c.FIN && !c.FINAcked && b.FINAcked, b.FIN && !c.FIN:
+	case b.FIN && !c.FIN:
 		return flow.ByBackend
-	case c.FIN:
+	case c.FIN && !b.FIN:
 		return flow.ByClient
 	}
 	return ""
@@ -241,8 +254,11 @@ func (s *seen) touch() {
 
 // untilLookLocked is when the flow has to be looked at again, events aside.
 func (p *path) untilLookLocked() time.Duration {
-	if p.over {
+	switch {
+	case p.over:
 		return p.linger
+	case p.unsure:
+		return unsureWait
 	}
 	limit := p.note.Idle
 	if p.closedBy != "" {

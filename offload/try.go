@@ -20,12 +20,12 @@ func (o *Offloader) queue(l *lease, waiter chan verdict) bool {
 	switch l.state {
 	case leaseWaiting, leaseSettled:
 		o.mu.Lock()
-		closing := o.closing
-		if !closing {
+		noMore := o.noMore
+		if !noMore {
 			o.queued = append(o.queued, l)
 		}
 		o.mu.Unlock()
-		if closing {
+		if noMore {
 			return false
 		}
 		l.state = leaseQueued
@@ -44,7 +44,7 @@ func (o *Offloader) queue(l *lease, waiter chan verdict) bool {
 func (o *Offloader) dispatch() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(o.queued) > 0 && o.trying < mostTrying && !o.closing {
+	for len(o.queued) > 0 && o.trying < mostTrying && !o.noMore {
 		l := o.queued[0]
 		o.queued[0] = nil
 		o.queued = o.queued[1:]
@@ -59,6 +59,29 @@ func (o *Offloader) dispatch() {
 				o.poke()
 			}
 		})
+	}
+}
+
+// tryNoMore gives up all attempts that have not begun. Their flows may be held for
+// them.
+func (o *Offloader) tryNoMore() {
+	o.mu.Lock()
+	o.noMore = true
+	queued := o.queued
+	o.queued = nil
+	o.mu.Unlock()
+	for _, l := range queued {
+		l.mu.Lock()
+		pair := l.pair
+		waiters := l.takeWaitersLocked()
+		if l.state == leaseQueued {
+			l.state = leaseSettled
+		}
+		l.mu.Unlock()
+		if l.policy.Mode == lb.OffloadAlways {
+			letGo(pair)
+		}
+		tell(waiters, verdict{result: flow.HandoffBusy, why: flow.NotOffloadedBusy})
 	}
 }
 
@@ -194,6 +217,7 @@ func (l *lease) setBound(local netip.AddrPort) {
 // over a packet may be on its way to them that passed the gate before it was shut.
 func (l *lease) leave(pair handoff.Pair, a *attempt, v *verdict) {
 	p := l.o.newPath(l, a, v)
+	l.o.addPath(p)
 	if err := a.flow.SetNote(p.note.marshal()); err != nil {
 		l.o.log.Warn("keep note of flow", "flow", l.record.ID(), "err", err)
 	}
@@ -209,7 +233,7 @@ func (l *lease) leave(pair handoff.Pair, a *attempt, v *verdict) {
 	pair.HandedOff(flow.PathBPF, p)
 	v.err = errors.Join(v.err, unix.Close(int(a.client)), unix.Close(int(a.backend)))
 	l.o.tracking.forget(a.flow.Spec())
-	l.o.addPath(p)
+	p.attach()
 	if v.reset != "" {
 		p.End(v.reset, flow.ReasonReset)
 	}

@@ -192,3 +192,32 @@ func TestSourceChecks(t *testing.T) {
 		})
 	}
 }
+
+// A router that says "too big" to the client is heard by the socket that speaks for it.
+func TestNarrowWay(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		star := testnet.NewStar(t, 0)
+		far := star.AddRouted("far", testnet.LinkSpec{MTU: 1300})
+		g := &ground{
+			t: t, client: star.Client, between: star.Balancer, backend: far.Client,
+			clientAt:  map[bool]netip.Addr{false: star.Client.IP4, true: star.Client.IP6},
+			backendAt: map[bool]netip.Addr{false: far.Client.IP4, true: far.Client.IP6},
+		}
+		g.open(t)
+		g.backend.Serve(port, testnet.Echo)
+		c := g.connect(t, v6, 40000)
+		data := bytes.Repeat([]byte("0123456789abcdef"), 1<<14)
+		sent := make(chan error, 1)
+		go func() { _, err := c.Write(data); sent <- err }()
+		back := make([]byte, len(data))
+		if _, err := io.ReadFull(c, back); err != nil || !bytes.Equal(back, data) {
+			t.Errorf("the echo is not what was sent: %v", err)
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		if n := g.counts(t); n.Errors == 0 {
+			t.Errorf("nothing was too big: %+v", n)
+		}
+	}
+}

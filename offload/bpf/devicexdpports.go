@@ -65,13 +65,19 @@ func xdpLacks(index int) string {
 	return ""
 }
 
+// genlHeader is struct genlmsghdr. That of package nl leaves its reserved half to chance, which this family refuses.
+type genlHeader [nl.SizeofGenlmsg]byte
+
+func (h genlHeader) Len() int          { return len(h) }
+func (h genlHeader) Serialize() []byte { return h[:] }
+
 func xdpFeatures(index int) (uint64, error) {
 	family, err := netlink.GenlFamilyGet(netdevFamily)
 	if err != nil {
 		return 0, fmt.Errorf("ask for the netdev family: %w", err)
 	}
 	request := nl.NewNetlinkRequest(int(family.ID), 0)
-	request.AddData(&nl.Genlmsg{Command: netdevCmdDevGet, Version: uint8(family.Version)})
+	request.AddData(genlHeader{netdevCmdDevGet, uint8(family.Version)})
 	request.AddData(nl.NewRtAttr(netdevAttrIfindex, nl.Uint32Attr(uint32(index))))
 	answers, err := request.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil {

@@ -22,7 +22,7 @@ type Suite struct {
 
 	Module string        // directory of the module; default: the working directory
 	Tools  []string      // programs that tests start
-	Time   time.Duration // for one package; default 5 minutes
+	Time   time.Duration // for one package; default 10 minutes
 	Out    io.Writer     // the summary, as it grows
 	All    io.Writer     // everything that the tests write; default: nothing
 	Log    *slog.Logger
@@ -32,7 +32,7 @@ type Suite struct {
 var ErrFailed = errors.New("tests failed")
 
 const (
-	packageTime = 5 * time.Minute
+	packageTime = 10 * time.Minute
 	bootTime    = 2 * time.Minute // beside the packages' own
 )
 

@@ -56,7 +56,7 @@ func parse(args []string, stdout, stderr io.Writer) (suite.Suite, error) {
 	kernels := f.String("kernels", "6.1,6.12", "`versions` of Debian's kernels")
 	programs := f.String("tools", tools, "`programs` that tests start")
 	f.StringVar(&s.Only, "only", "", "only packages whose path contains this `part`")
-	f.DurationVar(&s.Time, "time", 0, "time for one package; default 5m")
+	f.DurationVar(&s.Time, "time", 0, "time for one package; default 10m")
 	verbose := f.Bool("v", false, "show all that the tests write")
 	if err := f.Parse(args); err != nil {
 		return s, err

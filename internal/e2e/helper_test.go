@@ -54,34 +54,37 @@ func echoAll(ln net.Listener) {
 	}
 }
 
-// holdAll opens connections, has each echo, and again for each line it is told, until
-// it is told to close.
+// holdAll opens connections, each of which echoes before the next is opened, has them
+// echo again for each line it is told, until it is told to close.
 func holdAll(t *testing.T, addr string, n int) {
 	conns := make([]net.Conn, n)
+	echo := func(i int) {
+		want := fmt.Sprintf("%08d", i)
+		got := make([]byte, len(want))
+		_ = conns[i].SetDeadline(time.Now().Add(time.Minute))
+		_, err := io.WriteString(conns[i], want)
+		if err == nil {
+			_, err = io.ReadFull(conns[i], got)
+		}
+		if err != nil || string(got) != want {
+			t.Errorf("connection %d: %q, %v", i, got, err)
+		}
+	}
 	each(conns, func(i int) {
 		var err error
 		if conns[i], err = net.Dial("tcp", addr); err != nil {
 			t.Errorf("connection %d: %v", i, err)
+			return
 		}
+		echo(i)
 	})
 	lines := bufio.NewScanner(os.Stdin)
 	for !t.Failed() {
-		each(conns, func(i int) {
-			want := fmt.Sprintf("%08d", i)
-			got := make([]byte, len(want))
-			_ = conns[i].SetDeadline(time.Now().Add(time.Minute))
-			_, err := io.WriteString(conns[i], want)
-			if err == nil {
-				_, err = io.ReadFull(conns[i], got)
-			}
-			if err != nil || string(got) != want {
-				t.Errorf("connection %d: %q, %v", i, got, err)
-			}
-		})
 		fmt.Println("echoed")
 		if !lines.Scan() || lines.Text() == "close" {
 			break
 		}
+		each(conns, echo)
 	}
 	each(conns, func(i int) {
 		if conns[i] != nil {

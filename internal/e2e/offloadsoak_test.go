@@ -210,7 +210,10 @@ func (p *helper) want(t *testing.T, line string, within time.Duration) {
 	testnet.Eventually(t, within, "a helper says "+line, func() error {
 		text := p.out.String()[p.at:]
 		i := strings.Index(text, line+"\n")
-		if i < 0 || strings.Contains(text, "FAIL") {
+		if strings.Contains(text, "FAIL") {
+			t.Fatalf("a helper says %q", text)
+		}
+		if i < 0 {
 			return fmt.Errorf("it says %q", text)
 		}
 		p.at += i + len(line) + 1

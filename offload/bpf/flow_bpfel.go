@@ -217,6 +217,51 @@ type flowScratch struct {
 		_         [3]byte
 	}
 	Asked    flowTuple
+	Question struct {
+		_               structs.HostLayout
+		Source          flowAddress
+		Destination     flowAddress
+		SourcePort      uint16
+		DestinationPort uint16
+		Protocol        uint8
+		Ipv6            uint8
+		_               [2]byte
+		Device          uint32
+	}
+	Out struct {
+		_      structs.HostLayout
+		Device uint32
+		Mtu    uint32
+		Next   struct {
+			_        structs.HostLayout
+			NhFamily uint32
+			Ipv6Nh   [4]uint32
+		}
+	}
+	Error4 struct {
+		_  structs.HostLayout
+		Ip struct {
+			_          structs.HostLayout
+			VersionIhl uint8
+			Tos        uint8
+			TotLen     uint16
+			Id         uint16
+			FragOff    uint16
+			Ttl        uint8
+			Protocol   uint8
+			Check      uint16
+			Saddr      uint32
+			Daddr      uint32
+		}
+		Icmp struct {
+			_        structs.HostLayout
+			Type     uint8
+			Code     uint8
+			Checksum uint16
+			Rest     uint32
+		}
+	}
+	_        [20]byte
 	_        [4]byte
 	BudgetAt uint64
 	Budget   uint64

@@ -7,14 +7,6 @@
 #include "trim.h"
 #include "way.h"
 
-/* linux/icmp.h, linux/icmpv6.h */
-struct icmphdr {
-	__u8 type;
-	__u8 code;
-	__sum16 checksum;
-	__be32 rest; /* the mtu, for one */
-};
-
 enum {
 	ICMP_DEST_UNREACH = 3,
 	ICMP_TIME_EXCEEDED = 11,
@@ -47,18 +39,6 @@ static __always_inline int in_budget(void)
 	return s->budget ? s->budget-- : 0;
 }
 
-struct error4 {
-	struct iphdr ip;
-	struct icmphdr icmp;
-};
-
-struct error6 {
-	struct ipv6hdr ip;
-	struct icmphdr icmp;
-};
-
-_Static_assert(sizeof(struct error4) == 28 && sizeof(struct error6) == 48, "no holes");
-
 /* quoted_sum is of what an error quotes: the packet's network header and the beginning of its
  * transport header. Where a device is still to fill in the transport's checksum, and so will
  * do in the quotation, the sum foresees what it will write. */
@@ -80,41 +60,46 @@ static __always_inline __u64 quoted_sum(struct packet *p, int partial)
 
 static __always_inline long put_error4(struct __sk_buff *skb, struct packet *p, struct icmphdr *icmp, __u64 quoted, __u32 len)
 {
-	struct error4 e = {
-		.ip = {
-			.version_ihl = 0x45,
-			.tos = 0xc0, /* internetwork control */
-			.tot_len = htons(sizeof(e) + len),
-			.ttl = 64,
-			.protocol = IPPROTO_ICMP,
-			.saddr = p->tuple.destination.words[3],
-			.daddr = p->tuple.source.words[3],
-		},
-		.icmp = *icmp,
-	};
+	struct scratch *s = scratch();
+	struct error4 *e;
 
-	e.ip.check = ~csum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&e.ip, sizeof(e.ip), 0));
-	e.icmp.checksum = ~csum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&e.icmp, sizeof(e.icmp), 0) + quoted);
-	return bpf_skb_store_bytes(skb, p->network_at, &e, sizeof(e), 0);
+	if (!s)
+		return -1;
+	e = &s->error4;
+	e->ip.version_ihl = 0x45;
+	e->ip.tos = 0xc0; /* internetwork control */
+	e->ip.tot_len = htons(sizeof(*e) + len);
+	e->ip.id = 0;
+	e->ip.frag_off = 0;
+	e->ip.ttl = 64;
+	e->ip.protocol = IPPROTO_ICMP;
+	e->ip.check = 0;
+	e->ip.saddr = p->tuple.destination.words[3];
+	e->ip.daddr = p->tuple.source.words[3];
+	e->icmp = *icmp;
+	e->ip.check = ~csum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&e->ip, sizeof(e->ip), 0));
+	e->icmp.checksum = ~csum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&e->icmp, sizeof(e->icmp), 0) + quoted);
+	return bpf_skb_store_bytes(skb, p->network_at, e, sizeof(*e), 0);
 }
 
 static __always_inline long put_error6(struct __sk_buff *skb, struct packet *p, struct icmphdr *icmp, __u64 quoted, __u32 len)
 {
-	struct error6 e = {
-		.ip = {
-			.version_class_label = htonl(6 << 28),
-			.payload_len = htons(sizeof(e.icmp) + len),
-			.nexthdr = IPPROTO_ICMPV6,
-			.hop_limit = 64,
-			.saddr = p->tuple.destination,
-			.daddr = p->tuple.source,
-		},
-		.icmp = *icmp,
-	};
+	struct scratch *s = scratch();
+	struct error6 *e;
 
-	quoted += pseudo(&e.ip.saddr, &e.ip.daddr, IPPROTO_ICMPV6, sizeof(e.icmp) + len);
-	e.icmp.checksum = ~csum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&e.icmp, sizeof(e.icmp), 0) + quoted);
-	return bpf_skb_store_bytes(skb, p->network_at, &e, sizeof(e), 0);
+	if (!s)
+		return -1;
+	e = &s->error6;
+	e->ip.version_class_label = htonl(6 << 28);
+	e->ip.payload_len = htons(sizeof(e->icmp) + len);
+	e->ip.nexthdr = IPPROTO_ICMPV6;
+	e->ip.hop_limit = 64;
+	e->ip.saddr = p->tuple.destination;
+	e->ip.daddr = p->tuple.source;
+	e->icmp = *icmp;
+	quoted += pseudo(&e->ip.saddr, &e->ip.daddr, IPPROTO_ICMPV6, sizeof(e->icmp) + len);
+	e->icmp.checksum = ~csum_fold(bpf_csum_diff(NULL, 0, (__be32 *)&e->icmp, sizeof(e->icmp), 0) + quoted);
+	return bpf_skb_store_bytes(skb, p->network_at, e, sizeof(*e), 0);
 }
 
 /* put_error makes an error of a packet that has no IP options. */
@@ -140,16 +125,16 @@ static __always_inline int put_error(struct __sk_buff *skb, struct packet *p, st
 /* answer sends an error back, and drops what it is about. */
 static __noinline int answer(struct __sk_buff *skb, struct found *f, struct packet *p, struct icmphdr *icmp, enum flow_count what)
 {
-	struct out out;
+	struct out *out;
 
-	if (!in_budget() || !back(skb, f, p, &out) || !put_error(skb, p, icmp)) {
+	if (!in_budget() || !(out = back(skb, f, p)) || !put_error(skb, p, icmp)) {
 		count(FLOW_COUNT_UNTOLD, 1);
 		return TC_ACT_SHOT;
 	}
 	count(what, 1);
 	if (what == FLOW_COUNT_TOO_BIG)
 		tell(f->element, EVENT_TOO_BIG, ntohl(icmp->rest));
-	return leave(&out);
+	return leave(out);
 }
 
 static __always_inline int too_big(struct __sk_buff *skb, struct found *f, struct packet *p, __u32 mtu)
@@ -195,7 +180,7 @@ static __always_inline void swap(struct packet *p)
  * acknowledges. */
 static __noinline int refuse(struct __sk_buff *skb, struct found *f, struct packet *p)
 {
-	struct out out;
+	struct out *out;
 
 	if (p->tcp.flags & TCP_RST) {
 		saw(f->path, SEEN_RESET);
@@ -203,7 +188,8 @@ static __noinline int refuse(struct __sk_buff *skb, struct found *f, struct pack
 	}
 	if (!(p->tcp.flags & TCP_ACK) || p->odd || p->fragment)
 		return TC_ACT_SHOT;
-	if (!back(skb, f, p, &out)) {
+	out = back(skb, f, p);
+	if (!out) {
 		count(FLOW_COUNT_NO_WAY, 1);
 		return TC_ACT_SHOT;
 	}
@@ -220,7 +206,7 @@ static __noinline int refuse(struct __sk_buff *skb, struct found *f, struct pack
 		return TC_ACT_SHOT;
 	}
 	count(FLOW_COUNT_RESET, 1);
-	return leave(&out);
+	return leave(out);
 }
 
 #endif

@@ -37,18 +37,19 @@ static __always_inline int for_us(const struct xdp_md *xdp, const struct ethhdr 
  * packet that does not fit. */
 static __always_inline int neighbour(struct xdp_md *xdp, struct found *f, const struct packet *p, struct ethhdr *eth, __u32 *device)
 {
-	struct question q = {
-		.source = &f->element->source,
-		.destination = &f->element->destination,
-		.source_port = f->element->source_port,
-		.destination_port = f->element->destination_port,
-		.protocol = p->tuple.protocol,
-		.ipv6 = p->ipv6,
-		.device = xdp->ingress_ifindex,
-	};
+	struct scratch *s = scratch();
 	struct bpf_fib_lookup fib;
 
-	ask(&fib, &q, p->length);
+	if (!s)
+		return 0;
+	s->question.source = f->element->source;
+	s->question.destination = f->element->destination;
+	s->question.source_port = f->element->source_port;
+	s->question.destination_port = f->element->destination_port;
+	s->question.protocol = p->tuple.protocol;
+	s->question.ipv6 = p->ipv6;
+	s->question.device = xdp->ingress_ifindex;
+	ask(&fib, &s->question, p->length);
 	if (bpf_fib_lookup(xdp, &fib, sizeof(fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
 		return 0;
 	*device = fib.ifindex;

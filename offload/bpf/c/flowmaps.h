@@ -64,6 +64,12 @@ struct scratch {
 	struct packet packet;
 	struct quoted quoted; /* and the tuple that answers to it: see quoted.h */
 	struct tuple asked;
+	struct question question;
+	struct out out;
+	union {
+		struct error4 error4; /* that is being made */
+		struct error6 error6;
+	};
 	__u64 budget_at; /* of errors that are made here; see error.h */
 	__u64 budget;
 };

@@ -17,7 +17,7 @@ static __always_inline int lost(const struct packet *p, enum flow_count why)
 static __noinline int forward(struct __sk_buff *skb, struct found *f, struct packet *p)
 {
 	struct change c;
-	struct out out;
+	struct out *out;
 	__u32 bytes = p->payload;
 	int udp = p->tuple.protocol == IPPROTO_UDP;
 
@@ -25,12 +25,13 @@ static __noinline int forward(struct __sk_buff *skb, struct found *f, struct pac
 		return lost(p, FLOW_COUNT_ODD);
 	if (p->hops <= 1)
 		return udp ? TC_ACT_UNSPEC : expired(skb, f, p);
-	if (!onward(skb, f, p, &out))
+	out = onward(skb, f, p);
+	if (!out)
 		return lost(p, FLOW_COUNT_NO_WAY);
-	if (p->segment > out.mtu) {
+	if (p->segment > out->mtu) {
 		if (udp && !p->ipv6 && !(p->ip4.frag_off & htons(IP_DF)))
 			return TC_ACT_UNSPEC; /* our socket's datagrams are fragmented */
-		return too_big(skb, f, p, out.mtu);
+		return too_big(skb, f, p, out->mtu);
 	}
 	if (!udp)
 		bytes = follow(f, p);
@@ -40,7 +41,7 @@ static __noinline int forward(struct __sk_buff *skb, struct found *f, struct pac
 		return TC_ACT_SHOT;
 	}
 	carry(f, p, bytes);
-	return leave(&out);
+	return leave(out);
 }
 
 #endif

@@ -87,6 +87,26 @@ struct udphdr {
 	__sum16 check;
 };
 
+/* linux/icmp.h, linux/icmpv6.h */
+struct icmphdr {
+	__u8 type;
+	__u8 code;
+	__sum16 checksum;
+	__be32 rest; /* the mtu, for one */
+};
+
+struct error4 {
+	struct iphdr ip;
+	struct icmphdr icmp;
+};
+
+struct error6 {
+	struct ipv6hdr ip;
+	struct icmphdr icmp;
+};
+
+_Static_assert(sizeof(struct error4) == 28 && sizeof(struct error6) == 48, "no holes");
+
 #define ETH_LEN sizeof(struct ethhdr)
 #define IPV4_LEN sizeof(struct iphdr)
 #define IPV6_LEN sizeof(struct ipv6hdr)
@@ -142,6 +162,23 @@ struct quoted {
 	__u32 network_at;
 	__u32 ports_at;
 	__u8 protocol;
+};
+
+/* What is asked of routes, and the answer. */
+struct question {
+	struct address source;
+	struct address destination;
+	__be16 source_port;
+	__be16 destination_port;
+	__u8 protocol;
+	__u8 ipv6;
+	__u32 device; /* that the packet came in by */
+};
+
+struct out {
+	__u32 device;
+	__u32 mtu;
+	struct bpf_redir_neigh next; /* nh_family 0: the kernel asks its routes again */
 };
 
 /* Hides a value's history from the compiler, so that it cannot drop the check that a

@@ -119,7 +119,7 @@ static __noinline int translate(struct __sk_buff *skb, struct packet *p)
 	struct origin from = {.skb = skb};
 	struct scratch *s = scratch();
 	struct found f;
-	struct out out;
+	struct out *out;
 
 	if (!s || !read_quoted(from, p, &s->quoted))
 		return TC_ACT_UNSPEC;
@@ -130,7 +130,8 @@ static __noinline int translate(struct __sk_buff *skb, struct packet *p)
 		return TC_ACT_UNSPEC;
 	if (p->hops <= 1)
 		return TC_ACT_UNSPEC;
-	if (!onward(skb, &f, p, &out)) {
+	out = onward(skb, &f, p);
+	if (!out) {
 		count(FLOW_COUNT_NO_WAY, 1);
 		return TC_ACT_SHOT;
 	}
@@ -139,7 +140,7 @@ static __noinline int translate(struct __sk_buff *skb, struct packet *p)
 		return TC_ACT_SHOT;
 	}
 	count(FLOW_COUNT_TRANSLATED, 1);
-	return leave(&out);
+	return leave(out);
 }
 
 #endif

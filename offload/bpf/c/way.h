@@ -8,23 +8,7 @@
 
 #define WAY_AGE 1000000000ULL /* ns */
 
-struct out {
-	__u32 device;
-	__u32 mtu;
-	struct bpf_redir_neigh next; /* nh_family 0: the kernel asks its routes again */
-};
-
 _Static_assert(sizeof(struct bpf_fib_lookup) == 64, "as long as the kernel's");
-
-struct question {
-	const struct address *source;
-	const struct address *destination;
-	__be16 source_port;
-	__be16 destination_port;
-	__u8 protocol;
-	__u8 ipv6;
-	__u32 device; /* that the packet came in by */
-};
 
 static __always_inline void ask(struct bpf_fib_lookup *fib, const struct question *q, __u16 length)
 {
@@ -36,11 +20,11 @@ static __always_inline void ask(struct bpf_fib_lookup *fib, const struct questio
 	fib->tot_len = length;
 	fib->ifindex = q->device;
 	if (q->ipv6) {
-		__builtin_memcpy(fib->ipv6_src, q->source, sizeof(fib->ipv6_src));
-		__builtin_memcpy(fib->ipv6_dst, q->destination, sizeof(fib->ipv6_dst));
+		__builtin_memcpy(fib->ipv6_src, &q->source, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, &q->destination, sizeof(fib->ipv6_dst));
 	} else {
-		fib->ipv6_src[0] = q->source->words[3];
-		fib->ipv6_dst[0] = q->destination->words[3];
+		fib->ipv6_src[0] = q->source.words[3];
+		fib->ipv6_dst[0] = q->destination.words[3];
 	}
 }
 
@@ -115,36 +99,39 @@ static __noinline int find_way(struct __sk_buff *skb, struct path *path, const s
 	return 1;
 }
 
-/* onward is the way to where a packet of the flow goes next. */
-static __always_inline int onward(struct __sk_buff *skb, struct found *f, const struct packet *p, struct out *out)
+/* onward is the way to where a packet of the flow goes next. The answer is in scratch, as the
+ * question is: there is little room on a stack. */
+static __always_inline struct out *onward(struct __sk_buff *skb, struct found *f, const struct packet *p)
 {
-	struct question q = {
-		.source = &f->element->source,
-		.destination = &f->element->destination,
-		.source_port = f->element->source_port,
-		.destination_port = f->element->destination_port,
-		.protocol = p->tuple.protocol,
-		.ipv6 = p->ipv6,
-		.device = skb->ifindex,
-	};
+	struct scratch *s = scratch();
 
-	return find_way(skb, f->path, &q, out);
+	if (!s)
+		return NULL;
+	s->question.source = f->element->source;
+	s->question.destination = f->element->destination;
+	s->question.source_port = f->element->source_port;
+	s->question.destination_port = f->element->destination_port;
+	s->question.protocol = p->tuple.protocol;
+	s->question.ipv6 = p->ipv6;
+	s->question.device = skb->ifindex;
+	return find_way(skb, f->path, &s->question, &s->out) ? &s->out : NULL;
 }
 
 /* back is the way to who sent it. */
-static __always_inline int back(struct __sk_buff *skb, struct found *f, const struct packet *p, struct out *out)
+static __always_inline struct out *back(struct __sk_buff *skb, struct found *f, const struct packet *p)
 {
-	struct question q = {
-		.source = &p->tuple.destination,
-		.destination = &p->tuple.source,
-		.source_port = p->tuple.destination_port,
-		.destination_port = p->tuple.source_port,
-		.protocol = p->tuple.protocol,
-		.ipv6 = p->ipv6,
-		.device = skb->ifindex,
-	};
+	struct scratch *s = scratch();
 
-	return find_way(skb, f->other, &q, out);
+	if (!s)
+		return NULL;
+	s->question.source = p->tuple.destination;
+	s->question.destination = p->tuple.source;
+	s->question.source_port = p->tuple.destination_port;
+	s->question.destination_port = p->tuple.source_port;
+	s->question.protocol = p->tuple.protocol;
+	s->question.ipv6 = p->ipv6;
+	s->question.device = skb->ifindex;
+	return find_way(skb, f->other, &s->question, &s->out) ? &s->out : NULL;
 }
 
 static __always_inline int leave(struct out *out)

@@ -153,12 +153,16 @@ func (in *instance) build(config *file.Config) (err error) {
 			Addresses: config.Source.Addresses, FirstPort: config.Source.Ports.Lo, LastPort: config.Source.Ports.Hi,
 		},
 	}
-	if in.before != nil { // which has the kernel path yet
-		options.Inherit = in.before.inheritance()
-	} else if err := in.openKernelPath(config); err != nil {
+	in.onClose(in.closeKernelPath)
+	if err := in.prepareKernelPath(config); err != nil {
 		return err
 	}
-	in.onClose(in.closeKernelPath)
+	if in.before != nil { // which has the kernel path yet
+		options.Inherit = in.before.inheritance()
+	} else {
+		in.openKernelPath(config)
+		in.attachToDevices()
+	}
 	var drops func() map[flow.Drop]uint64
 	if in.guard != nil {
 		options.Guard, drops = in.guard, in.guard.drops

@@ -30,6 +30,7 @@ type kernelPath struct {
 	// Immutable after open.
 	flows *bpf.Flows
 	dir   string             // where it is pinned; "" = nowhere
+	found bool               // something was pinned there before
 	stop  context.CancelFunc // of run; nil = it does not
 
 	offloader atomic.Pointer[offload.Offloader] // nil = not open
@@ -69,26 +70,23 @@ func (k *kernelPath) Handoff(id flow.ID) (flow.HandoffResult, flow.NotOffloaded,
 	return flow.HandoffRefused, flow.NotOffloadedUnavailable, nil
 }
 
-// open takes over what an earlier process has left in the kernel, and begins to hand
-// flows to it. adopted is told of each such flow.
-func (k *kernelPath) open(o kernelPathOptions) (err error) {
-	found := pinned(o.stateDir)
-	defer func() {
-		if err != nil {
-			k.none.Store(true)
-		}
-		if err != nil && !found { // what was made for nothing
-			_, undone := removeKernelPath(o.stateDir, k.dir)
-			err = errors.Join(err, undone)
-		}
-	}()
-	if k.dir, err = bpf.MountBPFFS(o.stateDir); err != nil {
-		o.log.Warn("offloaded flows will end with this process", "err", err)
+// prepare loads what can be loaded while another process still has the kernel path.
+func (k *kernelPath) prepare(stateDir string, log *slog.Logger) (err error) {
+	k.found = pinned(stateDir)
+	if k.dir, err = bpf.MountBPFFS(stateDir); err != nil {
+		log.Warn("offloaded flows will end with this process", "err", err)
 	} else if private, err := bpf.PrivateMounts(); err == nil && private {
-		o.log.Warn("offloaded flows will end with the last process of this mount namespace", "dir", k.dir)
+		log.Warn("offloaded flows will end with the last process of this mount namespace", "dir", k.dir)
 	}
-	if k.flows, err = bpf.OpenFlows(bpf.FlowsOptions{Dir: k.dir, Log: o.log}); err != nil {
-		return err
+	k.flows, err = bpf.OpenFlows(bpf.FlowsOptions{Dir: k.dir, Log: log, Later: true})
+	return err
+}
+
+// open takes over what an earlier process has left in the kernel, and begins to hand
+// flows to it. It comes after prepare.
+func (k *kernelPath) open(o kernelPathOptions) error {
+	if err := k.flows.Adopt(); err != nil {
+		return errors.Join(err, k.flows.Close())
 	}
 	lot, err := bpf.OpenLot(k.flows)
 	if err != nil {
@@ -106,11 +104,21 @@ func (k *kernelPath) open(o kernelPathOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := k.flows.AttachAll(); err != nil {
-		o.log.Warn("not every device carries offloaded flows", "err", err)
-	}
 	k.offloader.Store(of)
 	return nil
+}
+
+// giveUp undoes prepare, and open where that has failed.
+func (k *kernelPath) giveUp(stateDir string) (err error) {
+	k.none.Store(true)
+	if k.flows != nil {
+		err = k.flows.Close()
+	}
+	if !k.found { // what was made for nothing
+		_, undone := removeKernelPath(stateDir, k.dir)
+		err = errors.Join(err, undone)
+	}
+	return err
 }
 
 // pinned reports whether an earlier process, of whatever network namespace, has left
@@ -169,14 +177,18 @@ func (k *kernelPath) letGo() error {
 // closeKernelPath lets go of the kernel path, and removes it when no flow lives
 // there.
 func (in *instance) closeKernelPath() error {
-	if in.kernel.offloader.Load() == nil {
+	k := &in.kernel
+	if in.handing.isDone() || k.none.Load() {
 		return nil
 	}
+	if k.offloader.Load() == nil { // it has been prepared at most
+		return k.giveUp(in.o.stateDir)
+	}
 	left := in.carried()
-	if err := in.kernel.letGo(); err != nil || left > 0 {
+	if err := k.letGo(); err != nil || left > 0 {
 		return err
 	}
-	_, err := removeKernelPath(in.o.stateDir, in.kernel.dir)
+	_, err := removeKernelPath(in.o.stateDir, k.dir)
 	return err
 }
 
@@ -193,10 +205,25 @@ func (in *instance) carried() (n int) {
 	return n
 }
 
-// openKernelPath makes the instance able to hand flows over, if this host can. Flows
-// of another version that live in the kernel are refused: nobody would look after
-// them.
-func (in *instance) openKernelPath(config *file.Config) error {
+// prepareKernelPath is the first half of making the instance able to hand flows over,
+// if this host can. Flows of another version that live in the kernel are refused:
+// nobody would look after them.
+func (in *instance) prepareKernelPath(config *file.Config) error {
+	err := in.kernel.prepare(in.o.stateDir, in.log)
+	if errors.Is(err, bpf.ErrIncompatible) {
+		return err
+	}
+	if err != nil {
+		in.noKernelPath(config, err)
+	}
+	return nil
+}
+
+// openKernelPath is the other half, when no other process has it any more.
+func (in *instance) openKernelPath(config *file.Config) {
+	if in.kernel.none.Load() {
+		return
+	}
 	err := in.kernel.open(kernelPathOptions{
 		registry: in.registry, metrics: in.metrics, stateDir: in.o.stateDir, log: in.log,
 		ports: offload.PortParams{
@@ -204,20 +231,17 @@ func (in *instance) openKernelPath(config *file.Config) error {
 		},
 		adopted: func(rec *flow.Record, frontend netip.AddrPort) { in.relay.Adopt(rec, frontend) },
 	})
-	if errors.Is(err, bpf.ErrIncompatible) {
-		return err
-	}
 	if err != nil {
 		in.noKernelPath(config, err)
-		return nil
+		return
 	}
 	in.kernel.run(in.ctx, in)
-	return nil
 }
 
 // noKernelPath says that every flow stays in userspace, louder when somebody counts
 // on something else.
 func (in *instance) noKernelPath(config *file.Config, err error) {
+	err = errors.Join(err, in.kernel.giveUp(in.o.stateDir))
 	level, wanting := slog.LevelInfo, []string(nil)
 	for _, s := range config.Services {
 		if s.Offload.Mode == lb.OffloadAlways || s.Offload.Path == lb.OffloadPathBPF {
@@ -229,6 +253,17 @@ func (in *instance) noKernelPath(config *file.Config, err error) {
 		args = append(args, "wanted by", wanting)
 	}
 	in.log.Log(context.Background(), level, "this host has no kernel path: every flow stays in userspace (see baton doctor)", args...)
+}
+
+// attachToDevices has the programs on every device before anything is served. After an
+// upgrade those of the process before are there yet, and are replaced in passing.
+func (in *instance) attachToDevices() {
+	if in.kernel.offloader.Load() == nil {
+		return
+	}
+	if err := in.kernel.flows.AttachAll(); err != nil {
+		in.log.Warn("not every device carries offloaded flows", "err", err)
+	}
 }
 
 // tellKernelPath says what is in force.

@@ -10,7 +10,6 @@ import (
 	"github.com/baton-lb/baton/lb/health"
 	"github.com/baton-lb/baton/lb/source/file"
 	"github.com/baton-lb/baton/lb/store"
-	"github.com/baton-lb/baton/offload/bpf"
 )
 
 // takeOver makes everything ours that another instance has had until now. Before the
@@ -18,9 +17,6 @@ import (
 // and operators meet this one.
 func (in *instance) takeOver(config *file.Config) error {
 	b := in.before
-	if err := bpf.CheckFlows(in.o.stateDir); err != nil {
-		return err
-	}
 	in.log.Info("ready to take over", "pid", b.pid, "version", b.offer.Version)
 	if err := b.pause(); err != nil {
 		return fmt.Errorf("take over from pid %d: %w", b.pid, err)
@@ -39,9 +35,7 @@ func (in *instance) takeOver(config *file.Config) error {
 	if err := b.release(); err != nil {
 		return fmt.Errorf("take over from pid %d: %w", b.pid, err)
 	}
-	if err := in.openKernelPath(config); err != nil {
-		in.noKernelPath(config, err)
-	}
+	in.openKernelPath(config)
 	in.adoptKernelFlows()
 	if err := in.relay.Begin(b.takeSessions()); err != nil {
 		in.log.Warn("not everything was taken over", "err", err)

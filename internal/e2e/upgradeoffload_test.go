@@ -95,7 +95,7 @@ func TestUpgradeOfOffloadedUDP(t *testing.T) {
 			next := b.upgrade(w, w.udpService(nil))
 			for i, c := range conns {
 				for range 20 {
-					if got, err := try(c); err != nil || string(got) != names[i] {
+					if got, err := exchange(c, []byte("x")); err != nil || string(got) != names[i] {
 						t.Errorf("client %d was at %q, is at %q, %v", i, names[i], got, err)
 					}
 				}

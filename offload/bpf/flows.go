@@ -22,6 +22,9 @@ type FlowsOptions struct {
 	Capacity int          // flows there is room for; 0 = DefaultFlows. Maps that are there keep theirs
 	XDP      bool         // forward in XDP too, where a device's driver has it
 	Log      *slog.Logger // nil = silence
+
+	// Later leaves the flows that are pinned to the process that has them, until Adopt. Nothing else may be called before.
+	Later bool
 }
 
 // DefaultFlows is for how many flows there is room.
@@ -74,7 +77,19 @@ func OpenFlows(o FlowsOptions) (_ *Flows, err error) {
 		return nil, err
 	}
 	f.devices.ports = f
-	return f, f.adopt()
+	if o.Later {
+		return f, nil
+	}
+	return f, f.Adopt()
+}
+
+// Adopt takes over the flows that are pinned, after FlowsOptions.Later: to load the programs takes longer than anybody
+// should be without them.
+func (f *Flows) Adopt() error {
+	if err := f.adopt(); err != nil {
+		return fmt.Errorf("adopt flows: %w", err)
+	}
+	return nil
 }
 
 // load makes the maps, or takes those that are pinned, and loads the programs.

@@ -106,3 +106,22 @@ func (b *baton) isShown(t *testing.T, network string, client netip.AddrPort, c n
 		return nil
 	})
 }
+
+// A flow that is handed over in the middle of its bytes keeps them all, and its
+// client's address.
+func TestTransparentHandedOffBusy(t *testing.T) {
+	onTheWay(t, 1, func(t *testing.T, w between) {
+		b := start(t, w.balancer, w.services([]int{80}, "offload: {mode: auto, afterBytes: 1, afterAge: 300ms}"))
+		from := netip.AddrPortFrom(w.clientAt, 45678)
+		c, _ := w.asks(t, w.client, "tcp", from, 80)
+		want := flow.PathBPF
+		if w.bridged {
+			want = flow.PathUserspace
+		}
+		for range 4 {
+			echoesAll(t, c, 8<<20)
+		}
+		b.isShown(t, "tcp", from, c, want)
+		echoesAll(t, c, 8<<20)
+	})
+}

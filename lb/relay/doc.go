@@ -24,6 +24,8 @@
 //	shared.go    the sockets that many frontends share
 //	vips.go      so do routes; leaving.go: not before the last connection
 //	removed.go   flows of backends that have gone
+//	transparent.go  which address of a client its backend sees; udptransparent.go: whose
+//	                sockets share a client's port
 //	offload.go   what an Offloader is asked, and what it has done meanwhile
 //	pair.go      a flow stands still, goes on, or is another's
 //	adopt.go     connections that the kernel has carried since before this process

@@ -36,6 +36,7 @@ type attempt struct {
 	relaxed  bool
 	rounds   int
 	freezes  int
+	late     int       // rounds in which packets of the last freeze are let out
 	thawed   time.Time // no freeze before
 	draining bool
 	probed   time.Time // when the peers were last provoked
@@ -66,8 +67,11 @@ const (
 
 	watchRounds = 3 // before anything is held
 
-	// A flow that moves so much during an attempt will not come to rest by itself.
-	bulk = 128 << 10
+	// A flow that moves so much during an attempt, or anything for so many rounds (some
+	// 5 ms), will not come to rest by itself: to hold it back for a moment costs it less
+	// than to go on in steps.
+	bulk       = 128 << 10
+	busyRounds = 8
 
 	pumpBudget = 256 << 10
 )
@@ -107,7 +111,7 @@ func (a *attempt) begin(now time.Time) (verdict, bool) {
 	default:
 		return verdict{result: flow.HandoffRefused, why: why}, true
 	}
-	trip := time.Duration(max(a.sides[0].info.Rtt, a.sides[1].info.Rtt)) * time.Microsecond
+	trip := max(a.sides[0].trip(), a.sides[1].trip())
 	limit := gentleTime
 	if a.force {
 		limit = forcedTime
@@ -142,7 +146,7 @@ func (a *attempt) step(now time.Time, buf []byte) (verdict, bool) {
 		// What is sent again must come through before the next try.
 		a.thawed = now.Add(firstThaw << min(a.freezes, 5))
 	case now.After(a.deadline):
-		return a.late(&st), true
+		return a.tooLate(&st), true
 	default:
 		if err := a.hurry(now, quiet); err != nil {
 			return verdict{result: flow.HandoffFailed, why: flow.NotOffloadedFailed, err: err}, true
@@ -172,8 +176,8 @@ func (a *attempt) dirty() bool {
 	return st.Directions[toBackend].Dirty || st.Directions[toClient].Dirty
 }
 
-// late is the verdict when no quiet moment was found in time.
-func (a *attempt) late(st *bpf.FlowState) verdict {
+// tooLate is the verdict when no quiet moment was found in time.
+func (a *attempt) tooLate(st *bpf.FlowState) verdict {
 	if !a.sampled(st) && !a.draining {
 		return verdict{result: flow.HandoffBusy, why: flow.NotOffloadedUnseen}
 	}
@@ -187,7 +191,7 @@ func (a *attempt) hurry(now time.Time, quiet bool) error {
 	if a.rounds < watchRounds {
 		return nil
 	}
-	if !a.force && a.moved[toBackend]+a.moved[toClient] >= bulk {
+	if moved := a.moved[toBackend] + a.moved[toClient]; !a.force && (moved >= bulk || moved > 0 && a.rounds >= busyRounds) {
 		a.force = true
 		a.deadline = a.deadline.Add(forcedTime)
 	}

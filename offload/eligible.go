@@ -1,6 +1,7 @@
 package offload
 
 import (
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,12 @@ func (s socket) inspect(is6 bool) (v side, err error) {
 	}
 	v.extra = s.hasULP() || s.hasAO()
 	return v, nil
+}
+
+// trip is the shortest time in which the peer was seen to answer. While a flow is held
+// or moved in steps its answers come later than that.
+func (v *side) trip() time.Duration {
+	return time.Duration(min(v.info.Min_rtt, v.info.Rtt)) * time.Microsecond
 }
 
 // headers is the size of the IP and TCP headers of a packet without options.

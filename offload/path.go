@@ -56,7 +56,7 @@ const (
 	endedLinger  = 10 * time.Second // peers that we have reset are told so again when they send
 	mostLinger   = time.Minute
 	sweep        = 10 * time.Second // how often a flow is looked at without an event
-	unsureWait   = 100 * time.Millisecond
+	unsureWait   = time.Second      // for the event that says who closed first
 )
 
 var _ flow.Path = (*path)(nil)

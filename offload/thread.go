@@ -29,6 +29,10 @@ type thread struct {
 // that is frozen while somebody else computes hears nothing for that long.
 const threadNice = -10
 
+// lateRounds is for how many rounds after a freeze packets are let out that were held:
+// one that met the shut gate may take a moment to where it waits.
+const lateRounds = 3
+
 func newThread(unpark func(Flow)) (*thread, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -109,6 +113,10 @@ func (t *thread) round(active []*attempt, buf []byte) []*attempt {
 		freezes := a.freezes
 		v, over := a.step(now, buf)
 		if a.freezes > freezes {
+			a.late = lateRounds
+		}
+		if a.late > 0 {
+			a.late--
 			t.unpark(a.flow)
 		}
 		if over {

@@ -138,6 +138,9 @@ func (l *lease) attempt(pair handoff.Pair, force bool) verdict {
 	if v.result != flow.HandoffDone {
 		pair.Moved(a.moved[toBackend], a.moved[toClient])
 		pair.Resume(a.rest[toBackend], a.rest[toClient])
+		if (a.draining || a.freezes > 0) && l.o.graces.wait() == nil {
+			l.o.unpark(f)
+		}
 		return v
 	}
 	l.leave(pair, a, &v)
@@ -221,6 +224,7 @@ func (l *lease) leave(pair handoff.Pair, a *attempt, v *verdict) {
 	if err := a.flow.SetNote(p.note.marshal()); err != nil {
 		l.o.log.Warn("keep note of flow", "flow", l.record.ID(), "err", err)
 	}
+	l.o.unpark(a.flow)
 	if err := l.o.graces.wait(); err != nil {
 		v.err = errors.Join(v.err, err)
 		time.Sleep(graceless)

@@ -71,14 +71,14 @@ func (k *kernelPath) Handoff(id flow.ID) (flow.HandoffResult, flow.NotOffloaded,
 }
 
 // prepare loads what can be loaded while another process still has the kernel path.
-func (k *kernelPath) prepare(stateDir string, log *slog.Logger) (err error) {
+func (k *kernelPath) prepare(stateDir string, xdp bool, log *slog.Logger) (err error) {
 	k.found = pinned(stateDir)
 	if k.dir, err = bpf.MountBPFFS(stateDir); err != nil {
 		log.Warn("offloaded flows will end with this process", "err", err)
 	} else if private, err := bpf.PrivateMounts(); err == nil && private {
 		log.Warn("offloaded flows will end with the last process of this mount namespace", "dir", k.dir)
 	}
-	k.flows, err = bpf.OpenFlows(bpf.FlowsOptions{Dir: k.dir, Log: log, Later: true})
+	k.flows, err = bpf.OpenFlows(bpf.FlowsOptions{Dir: k.dir, XDP: xdp, Log: log, Later: true})
 	return err
 }
 
@@ -209,7 +209,7 @@ func (in *instance) carried() (n int) {
 // if this host can. Flows of another version that live in the kernel are refused:
 // nobody would look after them.
 func (in *instance) prepareKernelPath(config *file.Config) error {
-	err := in.kernel.prepare(in.o.stateDir, in.log)
+	err := in.kernel.prepare(in.o.stateDir, in.o.xdp, in.log)
 	if errors.Is(err, bpf.ErrIncompatible) {
 		return err
 	}

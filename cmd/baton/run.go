@@ -26,6 +26,7 @@ type runOptions struct {
 	flowsOnExit string
 	exitTimeout time.Duration
 	accessLog   bool
+	xdp         bool
 	upgrade     bool
 }
 
@@ -62,6 +63,7 @@ there, and then it exits. When that does not work it goes on, and this one exits
 	f.DurationVar(&o.exitTimeout, "exit-timeout", 30*time.Second, "how long a stop waits for flows to end")
 	f.BoolVar(&o.upgrade, "upgrade", false, "take over from the instance that runs in this network namespace, if there is one")
 	f.BoolVar(&o.accessLog, "access-log", false, "log a line for each flow that ends")
+	f.BoolVar(&o.xdp, "xdp", false, "forward offloaded flows in XDP too, on network cards whose driver has it (some restart their queues for that)")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	return cmd
 }

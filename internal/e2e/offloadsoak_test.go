@@ -144,7 +144,7 @@ func TestSoakOffloadHeld(t *testing.T) {
 		if grown := (b.mapMemory() - maps) / (hosts * each); grown > 1024 {
 			t.Errorf("a flow costs %d bytes of maps", grown)
 		}
-		if full.descriptors > before.descriptors+100 {
+		if full.descriptors > before.descriptors+64 {
 			t.Errorf("flows in the kernel hold descriptors: %d, before %d", full.descriptors, before.descriptors)
 		}
 		for _, c := range clients {
@@ -163,6 +163,7 @@ func TestSoakOffloadHeld(t *testing.T) {
 			}
 			return nil
 		})
+		before.descriptors += 64 // pipes, of which a pool has grown to its size
 		b.settles(before)
 	})
 }

@@ -26,7 +26,11 @@ const (
 func (d *demo) makeDirectory() {
 	dir, err := os.MkdirTemp("", "baton-demo-")
 	d.must("make a directory", err)
-	d.Cleanup(func() { _ = os.RemoveAll(dir) })
+	d.Cleanup(func() {
+		// An instance that was killed leaves its bpffs; the hosts of its flows are gone.
+		_ = unix.Unmount(filepath.Join(dir, "bpf"), unix.MNT_DETACH)
+		_ = os.RemoveAll(dir)
+	})
 	d.dir = dir
 	self, err := os.Executable()
 	d.must("find this program", err)

@@ -148,10 +148,13 @@ func TestUDPSizes(t *testing.T) {
 			}
 			want, total = want+1, total+n
 		}
-		v := b.flows()[0]
-		if v.BytesToBackend != uint64(total) || v.BytesToClient != uint64(total) || v.PacketsToBackend != uint64(want) {
-			t.Errorf("counted %d and %d bytes in %d datagrams, want %d in %d", v.BytesToBackend, v.BytesToClient, v.PacketsToBackend, total, want)
-		}
+		eventually(t, "all is counted", func() error {
+			v := b.flows()[0]
+			if v.BytesToBackend != uint64(total) || v.BytesToClient != uint64(total) || v.PacketsToBackend != uint64(want) {
+				return fmt.Errorf("counted %d and %d bytes in %d datagrams, want %d in %d", v.BytesToBackend, v.BytesToClient, v.PacketsToBackend, total, want)
+			}
+			return nil
+		})
 	})
 }
 

@@ -36,6 +36,7 @@ type attempt struct {
 	relaxed  bool
 	rounds   int
 	freezes  int
+	shut     time.Time // when the last freeze began
 	late     int       // rounds in which packets of the last freeze are let out
 	thawed   time.Time // no freeze before
 	draining bool
@@ -53,6 +54,7 @@ type verdict struct {
 	standing standing // when it is done
 	reset    flow.By  // when it is done: this side's reset came in while everything was held
 	stood    time.Duration
+	frozen   time.Duration // when it is done: from the shutting of the gate to its opening to the other side
 }
 
 // How long an attempt may take, and how it waits.

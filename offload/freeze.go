@@ -29,6 +29,7 @@ const settleTime = time.Millisecond
 // acknowledged byte is lost. Looked at the other way round, the byte may come in
 // between the two, acknowledged and read by nobody.
 func (a *attempt) freeze() (verdict, bool) {
+	a.shut = time.Now()
 	// One atomic store. Programs add to enter before they read the gate, so each that
 	// did not see it shut has been counted there.
 	var s standing
@@ -147,7 +148,7 @@ func (a *attempt) forward(s *standing) verdict {
 	a.flow.SetRewrite(bpf.ToBackend, toBackend)
 	a.flow.SetRewrite(bpf.ToClient, toClient)
 	a.flow.SetGate(bpf.GateForward)
-	v := verdict{result: flow.HandoffDone, standing: *s}
+	v := verdict{result: flow.HandoffDone, standing: *s, frozen: time.Since(a.shut)}
 	// A reset that was dropped at the shut gate is not repeated by its sender.
 	st := a.flow.State()
 	switch {

@@ -23,11 +23,13 @@ type Options struct {
 	Ports    PortParams
 	StateDir string // where reserved ports are remembered; "" = nowhere
 
-	// Observe is told how long a flow stood still that has been handed off, Result
-	// how each attempt ended. They must not block, and may be called by several
-	// goroutines at once. nil = nobody is told.
-	Observe func(time.Duration)
-	Result  func(flow.PathName, flow.HandoffResult)
+	// Observe is told how long a flow stood still that has been handed off,
+	// ObserveFreeze for how much of it its gate was shut to everything, Result how
+	// each attempt ended. They must not block, and may be called by several goroutines
+	// at once. nil = nobody is told.
+	Observe       func(time.Duration)
+	ObserveFreeze func(time.Duration)
+	Result        func(flow.PathName, flow.HandoffResult)
 
 	// Adopt is asked by Offloader.Adopt about each flow of an earlier process; false
 	// ends it for the given reason. nil keeps all.
@@ -258,6 +260,15 @@ func (o *Offloader) unpark(f Flow) {
 func (o *Offloader) result(r flow.HandoffResult) {
 	if o.Result != nil {
 		o.Result(flow.PathBPF, r)
+	}
+}
+
+func (o *Offloader) observe(v *verdict) {
+	if o.Observe != nil {
+		o.Observe(v.stood)
+	}
+	if o.ObserveFreeze != nil {
+		o.ObserveFreeze(v.frozen)
 	}
 }
 

@@ -108,8 +108,8 @@ func (o *Offloader) try(l *lease) {
 		o.log.Warn("hand flow off", "flow", l.record.ID(), "err", v.err)
 	}
 	o.result(v.result)
-	if v.result == flow.HandoffDone && o.Observe != nil {
-		o.Observe(v.stood)
+	if v.result == flow.HandoffDone {
+		o.observe(&v)
 	}
 	l.settle(v)
 }

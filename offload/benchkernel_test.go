@@ -1,0 +1,159 @@
+package offload_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/internal/testnet"
+	"github.com/baton-lb/baton/offload/bpf"
+)
+
+// What a flow takes of the kernel's memory. A table as it is by default is there
+// whether or not there are flows: of that a flow is charged its part. The rest comes
+// with the flow. Kernels before 6.4 do not say what is used, only what may be.
+func BenchmarkHandoffMemory(b *testing.B) {
+	const n = 10_000
+	star := testnet.NewStar(b, 1)
+	for b.Loop() {
+		others := mapMemory(b, nil)
+		var flows *bpf.Flows
+		var err error
+		star.Balancer.Do(func() { flows, err = bpf.OpenFlows(bpf.FlowsOptions{}) })
+		if err != nil {
+			b.Fatal(err)
+		}
+		empty := total(mapMemory(b, others))
+		for i := range n {
+			if _, err := flows.Add(numbered(i), bpf.GateWatch); err != nil {
+				b.Fatal(err)
+			}
+		}
+		grown := total(mapMemory(b, others)) - empty
+		if err := flows.Close(); err != nil {
+			b.Fatal(err)
+		}
+		table, own := float64(empty)/bpf.DefaultFlows, float64(grown)/n
+		b.ReportMetric(table+own, "kernel-bytes/flow")
+		b.ReportMetric(table, "kernel-table-bytes/flow")
+	}
+}
+
+// numbered is one of many flows of TCP.
+func numbered(i int) bpf.FlowSpec {
+	return bpf.FlowSpec{
+		Proto:    flow.TCP,
+		Client:   netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(1024+i)),
+		Frontend: netip.MustParseAddrPort("192.0.2.2:80"),
+		Local:    netip.AddrPortFrom(netip.MustParseAddr("198.51.100.1"), uint16(1024+i)),
+		Backend:  netip.MustParseAddrPort("198.51.100.2:80"),
+		Note:     make([]byte, 128),
+	}
+}
+
+// mapMemory is what the maps that this process has open take of memory, by their IDs,
+// as the kernel accounts for it.
+func mapMemory(b *testing.B, but map[int]int64) map[int]int64 {
+	b.Helper()
+	files, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		b.Fatal(err)
+	}
+	memory := make(map[int]int64)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			continue // that of the directory itself
+		}
+		var id, locked int64
+		for line := range strings.Lines(string(content)) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			value = strings.TrimSpace(value)
+			switch key {
+			case "map_id":
+				id, _ = strconv.ParseInt(value, 0, 64)
+			case "memlock":
+				locked, _ = strconv.ParseInt(value, 0, 64)
+			}
+		}
+		if _, other := but[int(id)]; id != 0 && !other {
+			memory[int(id)] = locked
+		}
+	}
+	return memory
+}
+
+func total(memory map[int]int64) (sum int64) {
+	for _, n := range memory {
+		sum += n
+	}
+	return sum
+}
+
+// tcpTimeouts is how many retransmission timers have run out at a host.
+func tcpTimeouts(t testing.TB, h *testnet.Host) (n uint64) {
+	t.Helper()
+	var err error
+	h.Do(func() { n, err = readTCPTimeouts("/proc/thread-self/net/netstat") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// readTCPTimeouts reads one of the counters of a file of pairs of lines: their names,
+// and their values.
+func readTCPTimeouts(path string) (uint64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var names []string
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || fields[0] != "TcpExt:" {
+			continue
+		}
+		for i, name := range names {
+			if name == "TCPTimeouts" && i < len(fields) {
+				return strconv.ParseUint(fields[i], 10, 64)
+			}
+		}
+		names = fields
+	}
+	return 0, fmt.Errorf("%s has no TCPTimeouts", path)
+}
+
+// handoffThreadCPU is what the threads have used whose priority is raised. There is
+// one of them for each Offloader.
+func handoffThreadCPU() (used time.Duration, found bool) {
+	tasks, _ := filepath.Glob("/proc/self/task/*")
+	for _, task := range tasks {
+		stat, err := os.ReadFile(task + "/stat")
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(rest); len(fields) < 17 || !strings.HasPrefix(fields[16], "-") {
+			continue // the nineteenth field is niceness
+		}
+		sched, err := os.ReadFile(task + "/schedstat")
+		if err != nil {
+			continue
+		}
+		first, _, _ := strings.Cut(string(sched), " ")
+		ns, err := strconv.ParseInt(first, 10, 64)
+		if err == nil {
+			used, found = used+time.Duration(ns), true
+		}
+	}
+	return used, found
+}

@@ -18,7 +18,7 @@ func newBackendsCommand() *cobra.Command {
 	return newListCommand(&cobra.Command{
 		Use:   "backends",
 		Short: "List backends, their state and health",
-		Long:  "List backends: what they are meant to do, how they are, their open flows and failed attempts.\n",
+		Long:  "List backends: what they are meant to do, how they are, their open flows and\nfailed attempts.\n",
 	}, v, "service", "frontend", "backend", "protocol")
 }
 

@@ -27,9 +27,9 @@ func newCleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove every kernel object that an instance left behind",
 		Long: `Remove what an instance of this network namespace left in the kernel (routes,
-sysctls, offloaded flows with their programs and maps) and in its state directory.
-Flows that the kernel carries end. An instance that stops cleans up by itself, but
-for flows that live on; this is for when none will be started again.`,
+rules, sysctls, offloaded flows with their programs and maps) and in its state
+directory. Flows that the kernel carries end. An instance that stops cleans up by
+itself, but for flows that live on; this is for when none will be started again.`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", defaultStateDir, "state directory of the instance")

@@ -20,7 +20,7 @@ func newDrainCommand() *cobra.Command {
 		Use:   "drain " + targetUse,
 		Short: "Send no new flows to a service's backends, or to one of them",
 		Long: `Send no new flows there; open ones go on. It holds over reloads of the
-configuration, until ` + "`baton undrain`" + ` or a restart.`,
+configuration and over upgrades, until ` + "`baton undrain`" + ` or a restart.`,
 	}, (*client.Client).Drain, "no new flows")
 }
 

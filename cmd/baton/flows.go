@@ -18,7 +18,7 @@ func newFlowsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "flows",
 		Short: "List open flows, or the last ended ones",
-		Long:  "List the open flows, the oldest first, on whatever path; with --ended the last ones that have ended.\n",
+		Long:  "List the open flows, the oldest first, on whatever path; with --ended the last\nones that have ended.\n",
 	}
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if ended {

@@ -18,10 +18,10 @@ func newHandoffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "handoff ID",
 		Short: "Hand a flow over to the kernel now",
-		Long: `Hand the flow with this id, as ` + "`baton flows`" + ` shows it, over to the kernel now, whether or
-not it is old and big enough for its service's offload policy; the first digits of
-the id are enough, four or more, when no other flow begins like that. When the flow
-stays in userspace the command says why and exits with 1.`,
+		Long: `Hand the flow with this id, as ` + "`baton flows`" + ` shows it, over to the kernel now,
+whether or not it is old and big enough for its service's offload policy; the
+first digits of the id are enough, four or more, when no other flow begins like
+that. When the flow stays in userspace the command says why and exits with 1.`,
 		Args:              oneArg("ID"),
 		ValidArgsFunction: completeFlow(&t),
 	}

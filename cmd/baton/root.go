@@ -23,7 +23,8 @@ func newRootCommand() *cobra.Command {
 		Long: `Baton balances connections to the backends of services, and shows for each one
 why it went where it went, and how it ended.
 
-Exit codes: 0 fine, 1 what was asked about is not fine, 2 the command line is wrong.`,
+Exit codes: 0 fine, 1 what was asked about is not fine, 2 the command line is
+wrong.`,
 		Args:                       aCommand,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:              true,

@@ -38,9 +38,10 @@ func newRunCommand() *cobra.Command {
 		Long: `Serve the services of a file. The file is watched; a change, or SIGHUP, applies
 it when it is valid, and running flows are not touched. SIGTERM stops listening,
 waits for the flows to end, and resets those that are left after --exit-timeout;
-a second signal does not wait. With --upgrade it takes over from the instance that
-runs: no new connection fails, that one's open flows have its --exit-timeout to end
-there, and then it exits. When that does not work it goes on, and this one exits with 1.`,
+a second signal does not wait. With --upgrade it takes over from the instance
+that runs: no new connection fails, that one's open flows have its --exit-timeout
+to end there, and then it exits. When that does not work that one goes on, and
+this one exits with 1.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := o.logger(cmd.ErrOrStderr())

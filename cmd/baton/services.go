@@ -48,7 +48,7 @@ func newServicesCommand() *cobra.Command {
 	return newListCommand(&cobra.Command{
 		Use:   "services",
 		Short: "List services, their frontends and how those are",
-		Long:  "List services: each frontend, whether it serves and why not, backends that take new flows, open flows.\n",
+		Long:  "List services: each frontend, whether it serves and why not, backends that take\nnew flows, open flows.\n",
 	}, v, "service", "frontend", "backend", "protocol")
 }
 

@@ -23,7 +23,8 @@ func newTraceCommand() *cobra.Command {
 		Use:   "trace",
 		Short: "Follow flows as they begin, are decided about, and end",
 		Long: `Follow flows live: a line when one is accepted, when its backend is picked (and
-why), reached or not reached, at its first byte, and when it ends (by whom, why).
+why), reached or not reached, at its first byte, when the kernel takes it over or
+does not (why), and when it ends (by whom, why).
 `,
 		Args:    noArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return f.check(cmd) },

@@ -116,6 +116,9 @@ func (a *attempt) stand(s *standing) (ok bool, err error) {
 		fromBackend.HasEnd && fromBackend.End != s.backend.receive {
 		return false, nil
 	}
+	if fromClient.FIN || fromBackend.FIN {
+		return false, nil // nobody reads it, but the other side has to hear of it
+	}
 	// The last of it may have come in since we looked, and then nobody has read it.
 	if ok, err := a.delivered(); !ok || err != nil {
 		return false, err

@@ -236,11 +236,11 @@ func (l *lease) leave(pair handoff.Pair, a *attempt, v *verdict) {
 	pair.Moved(a.moved[toBackend], a.moved[toClient])
 	pair.HandedOff(flow.PathBPF, p)
 	v.err = errors.Join(v.err, unix.Close(int(a.client)), unix.Close(int(a.backend)))
-	l.o.tracking.forget(a.flow.Spec())
-	p.attach()
+	l.o.tracking.forget(a.spec)
 	if v.reset != "" {
-		p.End(v.reset, flow.ReasonReset)
+		p.reset(v.reset, flow.ReasonReset) // before it is found to be over, and only one side knows
 	}
+	p.attach()
 }
 
 // graceless is far more than any packet takes through the stack.

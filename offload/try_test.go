@@ -1,0 +1,95 @@
+package offload_test
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/internal/testnet"
+	"github.com/baton-lb/baton/offload"
+	"github.com/baton-lb/baton/offload/bpf"
+	"github.com/baton-lb/baton/offload/offloadtest"
+)
+
+// asked is a kernel that says when a flow's state is asked for: with each gate for the
+// first time, the second, and so on.
+type asked struct {
+	*offloadtest.Kernel
+	when func(f *offloadtest.Flow, g bpf.Gate, time int)
+}
+
+type askedFlow struct {
+	*offloadtest.Flow
+	k     *asked
+	times map[bpf.Gate]int // the thread's, and later the path's, under its lock
+}
+
+func (k *asked) Add(s bpf.FlowSpec, g bpf.Gate) (offload.Flow, error) {
+	f, err := k.Kernel.Add(s, g)
+	if err != nil {
+		return nil, err
+	}
+	return &askedFlow{Flow: f.(*offloadtest.Flow), k: k, times: make(map[bpf.Gate]int)}, nil
+}
+
+func (f *askedFlow) State() bpf.FlowState {
+	g := f.Gate()
+	f.times[g]++
+	f.k.when(f.Flow, g, f.times[g])
+	return f.Flow.State()
+}
+
+// askedWorld is a world of one connection, and what its backend has felt.
+func askedWorld(t *testing.T, when func(w *world, f *offloadtest.Flow, g bpf.Gate, time int)) (w *world, c *net.TCPConn, felt chan error) {
+	t.Helper()
+	ready := make(chan struct{})
+	k := &asked{Kernel: offloadtest.New(10)}
+	k.when = func(f *offloadtest.Flow, g bpf.Gate, time int) {
+		<-ready
+		when(w, f, g, time)
+	}
+	w = newWorld(t, func(*testnet.Star) offload.Kernel { return k })
+	felt = make(chan error, 1)
+	w.star.Backends[0].Serve(backendPort, func(c net.Conn) {
+		_, err := c.Read(make([]byte, 1))
+		felt <- err
+	})
+	c = w.connect(vips[0])
+	close(ready)
+	return w, c, felt
+}
+
+func wantFelt(t *testing.T, felt chan error, want error) {
+	t.Helper()
+	select {
+	case err := <-felt:
+		if !errors.Is(err, want) {
+			t.Errorf("the backend felt %v, want %v", err, want)
+		}
+	case <-time.After(patience):
+		t.Errorf("the backend felt nothing, want %v", want)
+	}
+}
+
+// A reset that met the shut gate is said to the other side, though the flow is forwarded
+// by then: nobody repeats it.
+func TestResetAtTheShutGate(t *testing.T) {
+	w, c, felt := askedWorld(t, func(_ *world, f *offloadtest.Flow, g bpf.Gate, time int) {
+		if g != bpf.GateForward || time != 1 {
+			return
+		}
+		f.Update(func(s *bpf.FlowState) {
+			for i := range s.Directions { // no packet since
+				s.Directions[i] = bpf.DirectionState{Rewrite: s.Directions[i].Rewrite}
+			}
+			s.Directions[bpf.ToBackend].Reset = true
+		})
+	})
+	id := w.record(c).ID()
+	wantFelt(t, felt, unix.ECONNRESET)
+	w.ended(id, flow.ByClient, flow.ReasonReset)
+}

@@ -22,8 +22,8 @@ const (
 type attempt struct {
 	// Immutable.
 	flow            Flow
+	spec            bpf.FlowSpec // of the flow: to ask for it is a system call
 	client, backend socket
-	is6             bool
 	began           time.Time
 	verdicts        chan verdict // of one place: the thread never waits
 
@@ -80,7 +80,7 @@ const (
 
 func newAttempt(f Flow, s handoff.Stopped, force bool, began time.Time) *attempt {
 	return &attempt{
-		flow: f, client: socket(s.ClientFD), backend: socket(s.BackendFD), is6: f.Spec().Client.Addr().Is6(),
+		flow: f, client: socket(s.ClientFD), backend: socket(s.BackendFD), spec: f.Spec(),
 		force: force, began: began, verdicts: make(chan verdict, 1),
 		rest: [2][]byte{s.ToBackend, s.ToClient},
 	}
@@ -100,9 +100,10 @@ func (a *attempt) begin(now time.Time) (verdict, bool) {
 		a.before[i] = w
 	}
 	a.relaxed = true
+	is6 := a.spec.Client.Addr().Is6()
 	for i, s := range []socket{a.client, a.backend} {
 		var err error
-		if a.sides[i], err = s.inspect(a.is6); err != nil {
+		if a.sides[i], err = s.inspect(is6); err != nil {
 			return verdict{result: flow.HandoffFailed, why: flow.NotOffloadedFailed, err: err}, true
 		}
 	}

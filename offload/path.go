@@ -73,7 +73,7 @@ func (o *Offloader) newPath(l *lease, a *attempt, v *verdict) *path {
 	st := &v.standing
 	n.ToClientNext, n.ToBackendNext = st.client.write, st.backend.write
 	n.ToClientDelta, n.ToBackendDelta = st.client.write-st.backend.receive, st.backend.write-st.client.receive
-	p := &path{o: o, flow: a.flow, spec: a.flow.Spec(), note: n, lent: !l.transparent, record: l.record}
+	p := &path{o: o, flow: a.flow, spec: a.spec, note: n, lent: !l.transparent, record: l.record}
 	p.seen.at = monotonic()
 	p.alarm.ring = p.look
 	return p

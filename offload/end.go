@@ -16,17 +16,24 @@ type endRequest struct {
 
 // End implements flow.Path.
 func (p *path) End(by flow.By, why flow.Reason) {
-	o := p.o
+	if !p.o.queueEnd(endRequest{p, by, why}) {
+		p.reset(by, why) // it may be in the last steps of its handoff
+	}
+}
+
+// queueEnd has a flow ended soon. It reports false when nobody will.
+func (o *Offloader) queueEnd(e endRequest) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closing {
-		return
+		return false
 	}
-	o.ends = append(o.ends, endRequest{p, by, why})
+	o.ends = append(o.ends, e)
 	if !o.ending {
 		o.ending = true
 		o.tasks.Go(o.workEnds)
 	}
+	return true
 }
 
 // workEnds ends flows until there are none left to end.

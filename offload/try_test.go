@@ -10,6 +10,8 @@ import (
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/handoff"
 	"github.com/baton-lb/baton/offload"
 	"github.com/baton-lb/baton/offload/bpf"
 	"github.com/baton-lb/baton/offload/offloadtest"
@@ -92,4 +94,59 @@ func TestResetAtTheShutGate(t *testing.T) {
 	id := w.record(c).ID()
 	wantFelt(t, felt, unix.ECONNRESET)
 	w.ended(id, flow.ByClient, flow.ReasonReset)
+}
+
+// pairOf is a connection in userspace.
+func (w *world) pairOf(c *net.TCPConn) *pair {
+	rec := w.record(c)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.pairs {
+		if p.rec == rec {
+			return p
+		}
+	}
+	return nil
+}
+
+// slow is a kernel whose grace periods take until somebody says so.
+type slow struct {
+	*offloadtest.Kernel
+	over chan struct{}
+}
+
+func (k slow) Grace() error {
+	<-k.over
+	return k.Kernel.Grace()
+}
+
+// Who ends a flow in the last steps of its handoff is obeyed also when the Offloader is
+// being closed: else it would live on in the kernel, and all others are gone.
+func TestEndInTheLastHandoff(t *testing.T) {
+	k := slow{offloadtest.New(10), make(chan struct{})}
+	w := newWorld(t, func(*testnet.Star) offload.Kernel { return k })
+	w.star.Backends[0].Serve(backendPort, testnet.Hold)
+	c := w.connect(vips[0])
+	p, rec := w.pairOf(c), w.record(c)
+	testnet.Eventually(t, patience, "the gate is open to the other side", func() error {
+		if all := k.Flows(); len(all) != 1 || all[0].Gate() != bpf.GateForward {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	p.do(func() { p.end(flow.ByBaton, flow.ReasonShutdown, true) })
+	closed := make(chan struct{})
+	go func() { defer close(closed); w.stop() }()
+	testnet.Eventually(t, patience, "the offloader is being closed", func() error {
+		if _, why := w.o.Carry(handoff.Session{Policy: lb.Offload{Mode: lb.OffloadAlways}}); why != flow.NotOffloadedUnavailable {
+			return errors.New(string(why))
+		}
+		return nil
+	})
+	close(k.over)
+	<-closed
+	w.ended(rec.ID(), flow.ByBaton, flow.ReasonShutdown)
+	if g := k.Flows()[0].Gate(); g != bpf.GateReset {
+		t.Errorf("the gate is %v", g)
+	}
 }

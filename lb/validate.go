@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -88,6 +89,9 @@ func (s *Service) validateFrontends(f *faults) {
 			}
 		}
 		validateFrontend(f, at, fe)
+		if fe.Proto != flow.TCP && cmp.Or(fe.ClientAddress, s.ClientAddress) == ProxyV1 {
+			f.add(at, "clientAddress proxy-v1 is for tcp only: use proxy-v2")
+		}
 	}
 }
 

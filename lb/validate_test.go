@@ -165,6 +165,7 @@ func TestFaults(t *testing.T) {
 		{"mode", func(s *Service) { s.Mode = "fast" }, `mode: "fast" is unknown: use proxy, steer`},
 		{"no mode", func(s *Service) { s.Mode = "" }, `mode: "" is unknown`},
 		{"balance", func(s *Service) { s.Balance = "rr" }, `balance: "rr" is unknown: use round-robin, least-connections, random, source-hash, maglev`},
+		{"proxy-v1 over UDP", func(s *Service) { s.ClientAddress, s.Frontends[0].Proto = ProxyV1, flow.UDP }, `frontends[0]: clientAddress proxy-v1 is for tcp only`},
 		{"clientAddress", func(s *Service) { s.ClientAddress = "" }, `clientAddress: "" is unknown`},
 		{"onBackendRemoved", func(s *Service) { s.OnBackendRemoved = "kill" }, `onBackendRemoved: "kill" is unknown`},
 		{"offload.mode", func(s *Service) { s.Offload.Mode = "on" }, `offload.mode: "on" is unknown`},

@@ -89,7 +89,7 @@ func atLeast(got, want int) error {
 // showFailures lists the backends and looks for failures at the one that died.
 func (d *demo) showFailures(host *testnet.Host) {
 	// The reason of an ejection is long: leave out what is the same in every row.
-	d.shell("COLUMNS=120 baton backends --service web --socket " + demoSocket + " | cut -c10-41,58-")
+	d.shell("baton backends --service web --socket " + demoSocket + " | cut -c10-41,58-")
 	list, err := d.backends()
 	d.must("list backends", err)
 	for _, b := range list {

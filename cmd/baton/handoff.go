@@ -22,7 +22,7 @@ func newHandoffCommand() *cobra.Command {
 whether or not it is old and big enough for its service's offload policy; the
 first digits of the id are enough, four or more, when no other flow begins like
 that. When the flow stays in userspace the command says why and exits with 1.`,
-		Args:              oneArg("ID"),
+		Args:              oneFlow,
 		ValidArgsFunction: completeFlow(&t),
 	}
 	t.register(cmd)

@@ -106,6 +106,9 @@ func (in *instance) acquire() (err error) {
 		return nil
 	}
 	in.lock, err = admin.AcquireLock(in.holder())
+	if errors.Is(err, admin.ErrHeld) {
+		return fmt.Errorf("%w: --upgrade takes over from it", err)
+	}
 	if err != nil {
 		return err
 	}

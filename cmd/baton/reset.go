@@ -16,7 +16,7 @@ func newResetCommand() *cobra.Command {
 		Short: "End a flow with a reset to both sides",
 		Long: `End the flow with this id, as ` + "`baton flows`" + ` shows it; its first digits are enough,
 four or more, when no other flow begins like that.`,
-		Args:              oneArg("ID"),
+		Args:              oneFlow,
 		ValidArgsFunction: completeFlow(&t),
 	}
 	t.register(cmd)

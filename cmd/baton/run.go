@@ -45,11 +45,11 @@ this one exits with 1.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := o.logger(cmd.ErrOrStderr())
-			if err != nil {
-				return err
+			if err == nil {
+				err = o.check()
 			}
-			if err := o.check(); err != nil {
-				return err
+			if err != nil {
+				return badUsage(cmd, err)
 			}
 			return run(cmd.Context(), o, log)
 		},
@@ -72,11 +72,11 @@ this one exits with 1.`,
 func (o *runOptions) check() error {
 	switch {
 	case o.config == "":
-		return usageError{errors.New("name the file to serve with --config")}
+		return errors.New("name the file to serve with --config")
 	case o.flowsOnExit != "keep" && o.flowsOnExit != "drain" && o.flowsOnExit != "reset":
-		return usageError{fmt.Errorf("--flows-on-exit %q: use keep, drain or reset", o.flowsOnExit)}
+		return fmt.Errorf("--flows-on-exit %q: use keep, drain or reset", o.flowsOnExit)
 	case o.exitTimeout < 0:
-		return usageError{fmt.Errorf("--exit-timeout %s is negative", o.exitTimeout)}
+		return fmt.Errorf("--exit-timeout %s is negative", o.exitTimeout)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (o *runOptions) check() error {
 func (o *runOptions) logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return nil, usageError{fmt.Errorf("--log-level %q: use debug, info, warn or error", o.logLevel)}
+		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", o.logLevel)
 	}
 	h := &slog.HandlerOptions{Level: level}
 	switch o.logFormat {
@@ -93,7 +93,7 @@ func (o *runOptions) logger(w io.Writer) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, h)), nil
 	}
-	return nil, usageError{fmt.Errorf("--log-format %q: use text or json", o.logFormat)}
+	return nil, fmt.Errorf("--log-format %q: use text or json", o.logFormat)
 }
 
 // run serves until a signal stops it. What is logged while it starts is seen

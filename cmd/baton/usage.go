@@ -45,6 +45,18 @@ func oneArg(name string) cobra.PositionalArgs {
 	}
 }
 
+// oneFlow wants exactly one argument that can be the id of a flow, or its start.
+func oneFlow(cmd *cobra.Command, args []string) error {
+	if err := oneArg("ID")(cmd, args); err != nil {
+		return err
+	}
+	id := strings.ToLower(args[0])
+	if len(id) < 4 || len(id) > 16 || strings.Trim(id, "0123456789abcdef") != "" {
+		return badUsage(cmd, fmt.Errorf("%q is no flow's id: want the 16 hex digits that `baton flows` prints, or the first of them, four or more", args[0]))
+	}
+	return nil
+}
+
 // aCommand refuses what is no command of ours, and suggests one that is.
 func aCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -177,7 +178,11 @@ func (d *devices) tell(dev Device) {
 		d.log.Warn("flows through a device stay in userspace", "if", dev.Name, "err", dev.Why)
 		return
 	}
-	d.log.Info("programs are on a device", "if", dev.Name, "how", dev.How, "xdp", dev.XDP)
+	args := []any{"if", dev.Name, "programs", cmp.Or(d.programs.set, "flow"), "how", dev.How}
+	if dev.XDP != "" {
+		args = append(args, "xdp", dev.XDP)
+	}
+	d.log.Info("programs are on a device", args...)
 }
 
 func (d *devices) statusOf(index int) Device {

@@ -63,6 +63,10 @@ func full(err error) error {
 	return err
 }
 
+// spentShare is which part of the slots has to be spent before somebody waits for them. Whoever adds a flow may be an event
+// loop, and in a full table each would wait for the one slot that has just been given back.
+const spentShare = 64
+
 // take finds a slot that no program can be looking at.
 func (f *Flows) take() (uint32, error) {
 	f.mu.Lock()
@@ -70,7 +74,7 @@ func (f *Flows) take() (uint32, error) {
 	if f.closed {
 		return 0, ErrClosed
 	}
-	if len(f.free) == 0 && len(f.spent) > 0 {
+	if len(f.free) == 0 && len(f.spent) >= max(1, f.capacity/spentShare) {
 		if err := Grace(); err != nil {
 			return 0, err
 		}

@@ -239,3 +239,32 @@ func TestAfterClose(t *testing.T) {
 	_ = w.Delete()
 	_, _ = f.Counts()
 }
+
+// A full table costs those who ask for room little: whoever asks may be an event loop,
+// and a grace period is long.
+func TestAddToFullTable(t *testing.T) {
+	testnet.RequireRoot(t)
+	const capacity, batch = 2 * spentShare, 2
+	f := newFlows(t, testnet.New(t).Host("balancer"), FlowsOptions{Capacity: capacity})
+	var all []*Flow
+	for i := range capacity {
+		w, err := f.Add(specFor(i), GateWatch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
+	}
+	for i := range batch {
+		if w, err := f.Add(specFor(capacity), GateWatch); !errors.Is(err, ErrFull) {
+			t.Fatalf("with %d slots to wait for: %v, %v", i, w, err)
+		}
+		if err := all[i].Delete(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range batch {
+		if _, err := f.Add(specFor(capacity+i), GateWatch); err != nil {
+			t.Errorf("after one grace period for %d slots: %v", batch, err)
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 )
@@ -52,6 +54,9 @@ func tryHandoff(h *Handoff) func() trial {
 
 func probeHandoff(h *host) Finding {
 	const todo = "flows stay in userspace, where everything else works; see docs/kernel-requirements.md"
+	if lacks := h.handoffLacks(); lacks != "" {
+		return absent("run as root, or give the capability; without it "+todo, "handoffs need %s", lacks)
+	}
 	switch t := h.handoff(); {
 	case errors.Is(t.err, errNoNamespace):
 		return Finding{Answer: Inconclusive, Detail: t.err.Error()}
@@ -61,6 +66,24 @@ func probeHandoff(h *host) Finding {
 		return present("live flows can be handed to the kernel; a handoff under load costs a fifth of a second: %v", t.lesser)
 	}
 	return present("live flows can be handed to the kernel")
+}
+
+// handoffLacks names a capability that no handoff can do without; "" = none is known
+// to be missing. CAP_SYS_ADMIN stands for those of BPF.
+func (h *host) handoffLacks() string {
+	switch {
+	case h.capsErr != nil:
+		return ""
+	case !h.has(unix.CAP_NET_ADMIN):
+		return "CAP_NET_ADMIN"
+	case h.has(unix.CAP_SYS_ADMIN):
+		return ""
+	case !h.has(unix.CAP_BPF):
+		return "CAP_BPF"
+	case !h.has(unix.CAP_PERFMON):
+		return "CAP_PERFMON"
+	}
+	return ""
 }
 
 // devices lists the devices and how many of them would carry flows.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 	"github.com/baton-lb/baton/lb"
@@ -88,6 +90,29 @@ func TestConfigAsksForOffload(t *testing.T) {
 		}
 		if got := e.offload(tc.paths); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", fmt.Sprint(tc.offload), got, want)
+		}
+	}
+}
+
+// Without a right that every handoff needs, it is certain that there will be none.
+func TestHandoffRights(t *testing.T) {
+	all := ^uint64(0)
+	for _, tc := range []struct {
+		caps  uint64
+		lacks string
+	}{
+		{all, ""},
+		{all &^ (1 << unix.CAP_NET_ADMIN), "CAP_NET_ADMIN"},
+		{all &^ (1 << unix.CAP_BPF) &^ (1 << unix.CAP_SYS_ADMIN), "CAP_BPF"},
+		{all &^ (1 << unix.CAP_PERFMON) &^ (1 << unix.CAP_SYS_ADMIN), "CAP_PERFMON"},
+		{all &^ (1 << unix.CAP_PERFMON) &^ (1 << unix.CAP_BPF), ""},
+	} {
+		h := &host{caps: tc.caps, handoff: func() trial { return trial{} }}
+		if got := h.handoffLacks(); got != tc.lacks {
+			t.Errorf("capabilities %x lack %q, want %q", tc.caps, got, tc.lacks)
+		}
+		if f := probeHandoff(h); (f.Answer == Absent) != (tc.lacks != "") {
+			t.Errorf("capabilities %x: %+v", tc.caps, f)
 		}
 	}
 }

@@ -62,6 +62,10 @@ func (o *Offloader) adopt(f Flow, spec *bpf.FlowSpec, n note, unknown error) {
 	p := &path{o: o, flow: f, spec: *spec, note: n, lent: spec.Local.Addr() != spec.Client.Addr(), attached: true}
 	p.alarm.ring = p.look
 	p.seen.at = monotonic()
+	if n.HandedOffAt.IsZero() { // the process died before it could write that down
+		st := f.State()
+		p.note.ToBackendDelta, p.note.ToClientDelta = st.Directions[toBackend].Rewrite.Seq, st.Directions[toClient].Rewrite.Seq
+	}
 	if p.lent {
 		o.ports.mark(spec.Local, spec.Backend)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 	"github.com/baton-lb/baton/offload/bpf"
+	"github.com/baton-lb/baton/offload/offloadtest"
 )
 
 // What the next process finds it carries on, ends, or takes away.
@@ -97,4 +98,35 @@ func TestAdoptIdle(t *testing.T) {
 	w.stop()
 	w.open(k.Reopen())
 	w.ended(id, flow.ByBaton, flow.ReasonIdle)
+}
+
+// A process that dies when the gate is open, and before it has written down by how much
+// numbers differ, leaves that where packets are rewritten.
+func TestAdoptBeforeTheNoteIsWritten(t *testing.T) {
+	w, k := fakeWorld(t)
+	w.star.Backends[0].Serve(backendPort, testnet.Hold)
+	w.change(idleAfter(300 * time.Millisecond))
+	var early []byte
+	k.OnAdd(func(f *offloadtest.Flow) {
+		early = f.Spec().Note
+		f.Update(func(s *bpf.FlowState) {
+			for i := range s.Directions {
+				s.Directions[i].HasAck, s.Directions[i].HasTSval = true, true
+			}
+		})
+	})
+	c := w.connect(vips[0])
+	id := w.onPath(c, flow.PathBPF).ID()
+	w.stop()
+	f := flowOf(t, k, c)
+	if err := f.SetNote(early); err != nil {
+		t.Fatal(err)
+	}
+	f.Update(func(s *bpf.FlowState) {
+		sent := &s.Directions[bpf.ToBackend]
+		sent.Rewrite.Seq = 1000
+		sent.HasEnd, sent.Forwarded, sent.End = true, true, s.Directions[bpf.ToClient].Ack-1000+10
+	})
+	w.open(k.Reopen())
+	w.ended(id, flow.ByBackend, flow.ReasonPeerLost)
 }

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -307,7 +309,8 @@ func TestResumeWatchesPeers(t *testing.T) {
 		t.Fatal("it could not be stopped")
 	}
 	for _, fd := range []int{s.ClientFD, s.BackendFD} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0); err != nil {
+		if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0),
+			unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -316,5 +319,50 @@ func TestResumeWatchesPeers(t *testing.T) {
 		if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); on != 1 || err != nil {
 			t.Errorf("keepalive is %d, %v", on, err)
 		}
+		if ms, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); ms != 120_000 || err != nil {
+			t.Errorf("the timeout is %d ms, %v", ms, err)
+		}
+	}
+}
+
+// For a peer that pauses while an attempt comes to nothing the kernel's timeout stays
+// lifted, or is lifted.
+func TestResumeMindsPauses(t *testing.T) {
+	const size = 16 << 20 // more than the sockets between take
+	sysctl(t, "tcp_wmem", "4096 16384 65536")
+	sysctl(t, "tcp_rmem", "4096 16384 65536")
+	o := newFakeOffloader()
+	w := newWorld(t, Options{Offloader: o})
+	addr, _ := backend(t, func(c net.Conn) { _, _ = testnet.SendBulk(c, 1, size) })
+	w.serve(service("web", vip, addr))
+	c := dial(t, vip)
+	p := receive(t, o.offers)
+	tried := func(left int) (timeout int) { // what the Offloader has left behind
+		t.Helper()
+		s, ok := p.Stop()
+		if !ok {
+			t.Fatal("it could not be stopped")
+		}
+		fd := s.ClientFD
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, left); err != nil {
+			t.Fatal(err)
+		}
+		p.Resume(s.ToBackend, s.ToClient)
+		timeout, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return timeout
+	}
+	for _, left := range []int{120_000, 0} {
+		testnet.Eventually(t, 10*time.Second, "the client's timeout is lifted", func() error {
+			if timeout := tried(left); timeout != 0 {
+				return fmt.Errorf("it is %d ms", timeout)
+			}
+			return nil
+		})
+	}
+	if sum, err := testnet.ReceiveBulk(c); err != nil || sum != testnet.StreamSum(1, size) {
+		t.Errorf("the client got %v, %v", sum, err)
 	}
 }

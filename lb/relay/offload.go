@@ -3,6 +3,8 @@ package relay
 import (
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/handoff"
@@ -89,12 +91,16 @@ func (f *tcpFlow) countMoved(n [2]uint64) {
 }
 
 // watchPeers has the kernel watch over both peers again: an Offloader switches
-// that off before it begins.
+// that off before it begins. A peer may have begun to pause meanwhile, or still do.
 func (f *tcpFlow) watchPeers() {
-	k := keepAliveOf(f.fe.Service.Timeouts)
-	_ = k.set(f.front.fd)
+	f.watchPeer(&f.front)
 	if f.settled {
-		_ = k.set(f.back.fd)
+		f.watchPeer(&f.back)
 	}
-	f.front.pauses, f.back.pauses = false, false
+}
+
+func (f *tcpFlow) watchPeer(l *leg) {
+	_ = unix.SetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	info, err := unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	f.setPauses(l, err == nil && unacknowledged(l.fd) > 0 && info.Unacked == 0)
 }

@@ -27,12 +27,7 @@ func (f *tcpFlow) checkPeer(l *leg) (lost bool) {
 	limit := f.fe.Service.Timeouts.PeerLost
 	// Nothing is in flight, though there is something to send: there is no room.
 	if pauses := queued && info.Unacked == 0; pauses != l.pauses {
-		l.pauses = pauses
-		timeout := userTimeout(limit)
-		if pauses {
-			timeout = 0
-		}
-		_ = unix.SetsockoptInt(l.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, timeout)
+		f.setPauses(l, pauses)
 	}
 	silent := time.Duration(info.Last_ack_recv) * time.Millisecond
 	if !l.pauses || info.Probes < 2 || silent < limit {
@@ -41,4 +36,14 @@ func (f *tcpFlow) checkPeer(l *leg) (lost bool) {
 	_ = unix.Shutdown(l.fd, unix.SHUT_RD) // nothing comes any more: what has come is all there is
 	f.breaks(l, unix.ETIMEDOUT)
 	return true
+}
+
+// setPauses lifts the kernel's timeout while the peer pauses.
+func (f *tcpFlow) setPauses(l *leg, pauses bool) {
+	l.pauses = pauses
+	timeout := userTimeout(f.fe.Service.Timeouts.PeerLost)
+	if pauses {
+		timeout = 0
+	}
+	_ = unix.SetsockoptInt(l.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, timeout)
 }

@@ -92,7 +92,12 @@ func (w world) another(name, proto string, backend int, more ...string) string {
 // dial connects the client to the VIP.
 func (w world) dial(t *testing.T) *net.TCPConn {
 	t.Helper()
-	c, err := w.Client.Dial("tcp", w.vip)
+	return w.dialFrom(t, w.Client)
+}
+
+func (w world) dialFrom(t *testing.T, client *testnet.Host) *net.TCPConn {
+	t.Helper()
+	c, err := client.Dial("tcp", w.vip)
 	if err != nil {
 		t.Fatalf("connect to the VIP: %v", err)
 	}

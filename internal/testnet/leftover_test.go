@@ -40,6 +40,18 @@ func users(namespaces []string) []string {
 	return found
 }
 
+// wantUnused waits until nothing is in the namespaces any more: a thread or a process
+// is gone a moment after it has ended.
+func wantUnused(t *testing.T, namespaces []string) {
+	t.Helper()
+	Eventually(t, 5*time.Second, "all namespaces are gone", func() error {
+		if left := users(namespaces); len(left) > 0 {
+			return fmt.Errorf("still in use: %s", strings.Join(left, ", "))
+		}
+		return nil
+	})
+}
+
 func openFiles(t *testing.T) int {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -78,9 +90,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	before, files := links(t), openFiles(t)
 	var namespaces []string
 	t.Run("test", func(t *testing.T) { namespaces = busyStar(t) })
-	if left := users(namespaces); len(left) > 0 {
-		t.Errorf("namespaces still in use:\n%s", strings.Join(left, "\n"))
-	}
+	wantUnused(t, namespaces)
 	if now := openFiles(t); now > files {
 		t.Errorf("%d files open, %d before", now, files)
 	}
@@ -121,10 +131,5 @@ func TestKilledTestLeavesNothing(t *testing.T) {
 	}
 	_ = victim.Process.Kill()
 	_ = victim.Wait()
-	Eventually(t, 5*time.Second, "all namespaces are gone", func() error {
-		if left := users(namespaces); len(left) > 0 {
-			return fmt.Errorf("still in use: %s", strings.Join(left, ", "))
-		}
-		return nil
-	})
+	wantUnused(t, namespaces)
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // inNamespace runs f with the calling goroutine's thread inside ns. f may end its
@@ -39,6 +40,13 @@ func onOwnThread(f func()) error {
 	done := make(chan bool, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// But not the process's first one. As long as this waits there, nothing
+			// else can.
+			defer runtime.UnlockOSThread()
+			done <- onOwnThread(f) == nil
+			return
+		}
 		returned := false
 		defer func() { done <- returned }()
 		f()

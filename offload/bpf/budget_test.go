@@ -15,7 +15,7 @@ var budgets = map[string]int{
 	guardProgGuard:   160,
 	divertProgDivert: 700,
 
-	flowProgFlowIngress: 4000,
+	flowProgFlowIngress: 4500, // it has the tracking twice: for the gate and for what goes on
 	flowProgFlowEgress:  1000,
 	flowProgFlowXdp:     1500,
 }

@@ -59,8 +59,10 @@ static __always_inline enum verdict at_gate(struct found *f, const struct packet
 		hold(f, p);
 		if (p->fragment || p->odd || !(p->tcp.flags & TCP_ACK))
 			return VERDICT_HOLD;
-		track_stamp(f->path, p);
-		track_ack(f->path, ntohl(p->tcp.ack_seq), ntohs(p->tcp.window));
+		if (plausible(f, p)) {
+			track_stamp(f->path, p);
+			track_ack(f->path, ntohl(p->tcp.ack_seq), ntohs(p->tcp.window));
+		}
 		return VERDICT_BARE;
 	case GATE_FREEZE:
 		hold(f, p);

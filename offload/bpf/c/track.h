@@ -65,25 +65,22 @@ static __always_inline __u32 expected(const struct found *f)
 	return get(f->other->track.acked) - f->path->rewrite.sequence;
 }
 
-/* track_end moves the end of what was let through, and returns by how much. What nobody
- * could have sent does not move it. */
-static __always_inline __u32 track_end(struct path *p, __u32 end, __u32 len, __u32 base, __u32 reach)
+/* track_end moves the end of what was let through, and returns by how much: from base if
+ * nothing was before. */
+static __always_inline __u32 track_end(struct path *p, __u32 end, __u32 base)
 {
-	__u32 was;
+	__u32 was, first;
 
-	if (!(get(p->track.seen) & SEEN_DATA)) {
-		if (end - base > reach)
-			return 0;
-		set(p->track.end, end);
-		saw(p, SEEN_DATA);
-		return len;
-	}
 	for (int i = 0; i < 4; i++) {
 		was = get(p->track.end);
-		if (!before(was, end) || end - base > reach)
+		first = !(get(p->track.seen) & SEEN_DATA);
+		if (!before(first ? base : was, end))
 			return 0;
-		if (__sync_val_compare_and_swap(&p->track.end, was, end) == was)
-			return end - was;
+		if (__sync_val_compare_and_swap(&p->track.end, was, end) != was)
+			continue;
+		if (first)
+			saw(p, SEEN_DATA);
+		return end - (first ? base : was);
 	}
 	return 0;
 }
@@ -95,6 +92,40 @@ static __always_inline void track_ack(struct path *p, __u32 ack, __u16 window)
 	set(p->track.acked, ack);
 	set(p->track.window, window);
 	saw(p, SEEN_ACK);
+}
+
+static __always_inline int near(__u32 a, __u32 b, __u32 reach)
+{
+	return a - b + reach <= 2 * reach;
+}
+
+/* plausible reports whether a segment to our own stack may be the peer's. What the stack has
+ * sent and what it has room for is not known here: it goes by what was seen before. */
+static __always_inline int plausible(const struct found *f, const struct packet *p)
+{
+	const struct track *t = &f->path->track;
+	enum seen seen = get(t->seen);
+
+	if (seen & SEEN_DATA && !near(ntohl(p->tcp.seq) + taken(p), get(t->end), reach(f->other)))
+		return 0;
+	return !(seen & SEEN_ACK) || !(p->tcp.flags & TCP_ACK) || near(ntohl(p->tcp.ack_seq), get(t->acked), reach(f->path));
+}
+
+/* acceptable reports whether a segment that goes on may be the true sender's: whoever made
+ * up the numbers of another is to change nothing of what is remembered. What it takes up is
+ * within the largest window around what the other side expects, and what it acknowledges was
+ * sent, not longer ago than such a window (RFC 5961, 5.2). The windows that were announced
+ * are no bound: they shrink and are rounded, and a segment that the receiver takes and we do
+ * not would have us lose the thread. */
+static __always_inline int acceptable(const struct found *f, const struct packet *p)
+{
+	enum seen seen = get(f->other->track.seen);
+
+	if (!(p->tcp.flags & TCP_ACK))
+		return 0; /* nobody takes it */
+	if (seen & SEEN_ACK && !near(ntohl(p->tcp.seq) + taken(p), expected(f), reach(f->other)))
+		return 0;
+	return !(seen & SEEN_DATA) || get(f->other->track.end) - (ntohl(p->tcp.ack_seq) - f->other->rewrite.sequence) <= reach(f->path);
 }
 
 static __always_inline void track_stamp(struct path *path, const struct packet *p)
@@ -118,12 +149,14 @@ static __always_inline void watch(struct found *f, const struct packet *p)
 		saw(f->path, SEEN_RESET);
 		return;
 	}
+	if (!plausible(f, p))
+		return;
 	track_stamp(f->path, p);
 	if (p->tcp.flags & TCP_ACK)
 		track_ack(f->path, ntohl(p->tcp.ack_seq), ntohs(p->tcp.window));
 	if (p->tcp.flags & TCP_SYN || !len)
 		return;
-	track_end(f->path, sequence + len, len, get(f->path->track.seen) & SEEN_DATA ? get(f->path->track.end) : sequence, reach(f->other));
+	track_end(f->path, sequence + len, sequence);
 	if (p->tcp.flags & TCP_FIN) {
 		set(f->path->track.fin, sequence + len);
 		saw(f->path, SEEN_FIN);
@@ -171,19 +204,18 @@ static __always_inline __u32 follow(struct found *f, const struct packet *p)
 		reset(f, sequence);
 		return 0;
 	}
-	if (p->tcp.flags & TCP_SYN)
+	if (p->tcp.flags & TCP_SYN || !acceptable(f, p))
 		return 0;
 	track_stamp(f->path, p);
-	if (p->tcp.flags & TCP_ACK)
-		acknowledge(f, p);
+	acknowledge(f, p);
 	if (!len)
 		return 0;
 	base = get(f->other->track.seen) & SEEN_ACK ? expected(f) : sequence;
-	if (fin && end - base <= reach(f->other)) {
+	if (fin && !before(end, base)) {
 		set(f->path->track.fin, end);
 		saw(f->path, SEEN_FIN);
 	}
-	news = track_end(f->path, end, len, base, reach(f->other));
+	news = track_end(f->path, end, base);
 	return news && fin ? news - 1 : news;
 }
 

@@ -42,10 +42,11 @@ func newDemoCommand() *cobra.Command {
 		Short: "Show it all on this machine, in under a minute",
 		Long: `Make clients, a balancer and three backends in network namespaces of their own,
 run this program on the balancer, and show what it does: balancing, affinity, a
-backend that dies, a drain, a reload, UDP, the trace of one flow. Every command is
-shown with its true output, and what is told is checked; exit code 1 when it does
-not happen so. Nothing outside those namespaces and one directory for temporary
-files is touched, and nothing is left. It needs root.`,
+backend that dies, a drain, a reload, UDP, the trace of one flow, a handoff to the
+kernel that outlives the process. Every command is shown with its true output, and
+what is told is checked; exit code 1 when it does not happen so. Nothing outside
+those namespaces and one directory for temporary files is touched, and nothing is
+left. It needs root.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
@@ -91,6 +92,7 @@ func (d *demo) play() {
 	d.showReload()
 	d.showUDP()
 	d.showTrace()
+	d.showHandoff()
 	d.finish()
 }
 

@@ -159,6 +159,7 @@ func TestDemoIsGoneAfterASignal(t *testing.T) {
 		{"$ baton flows", nil, syscall.SIGHUP},
 		{"4. Failover", []string{"--fast"}, os.Interrupt},
 		{"6. Reload", []string{"--fast"}, syscall.SIGTERM},
+		{"=> the connection goes on", []string{"--fast"}, os.Interrupt},
 	}
 	for _, tt := range tests {
 		t.Run(tt.when, func(t *testing.T) {

@@ -73,6 +73,8 @@ func (o *Offloader) adopt(f Flow, spec *bpf.FlowSpec, n note, unknown error) {
 	switch {
 	case gate == bpf.GateReset:
 		p.over, p.overAt, p.linger = true, o.now(), endedLinger
+	case n.Ended: // and the earlier process has said so
+		p.over, p.overAt, p.linger = true, o.now(), closedLinger
 	case unknown != nil:
 		// Nobody could ever find it or end it: its peers had better begin anew.
 		o.log.Warn("reset a flow that nobody knows", "client", spec.Client, "frontend", spec.Frontend, "err", unknown)

@@ -1,11 +1,13 @@
 package offload_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
+	"github.com/baton-lb/baton/offload"
 	"github.com/baton-lb/baton/offload/bpf"
 	"github.com/baton-lb/baton/offload/offloadtest"
 )
@@ -129,4 +131,31 @@ func TestAdoptBeforeTheNoteIsWritten(t *testing.T) {
 	})
 	w.open(k.Reopen())
 	w.ended(id, flow.ByBackend, flow.ReasonPeerLost)
+}
+
+// What an earlier process has seen the end of has not ended once more.
+func TestAdoptEnded(t *testing.T) {
+	w, k := fakeWorld(t)
+	w.star.Backends[0].Serve(backendPort, testnet.Hold)
+	c := w.connect(vips[0])
+	id := w.onPath(c, flow.PathBPF).ID()
+	f := flowOf(t, k, c)
+	f.Update(func(s *bpf.FlowState) { s.Directions[bpf.ToBackend].Reset = true })
+	k.Tell(offload.Event{Flow: f, What: bpf.EventReset})
+	w.ended(id, flow.ByClient, flow.ReasonReset)
+	w.stop()
+	next := k.Reopen()
+	w.open(next)
+	if n := w.registry.Len(); n != 0 || len(next.Flows()) != 1 {
+		t.Errorf("%d records of %d flows", n, len(next.Flows()))
+	}
+	testnet.Eventually(t, patience, "it is forgotten", func() error {
+		if n := len(next.Flows()); n != 0 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+	if ended := w.registry.LastEnded(); len(ended) != 0 {
+		t.Errorf("%+v", ended)
+	}
 }

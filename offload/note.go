@@ -29,6 +29,8 @@ type note struct {
 	// adds to those of the bytes that it sends.
 	ToClientNext, ToBackendNext   uint32
 	ToClientDelta, ToBackendDelta uint32
+
+	Ended bool // its record is finished: what is there yet is for late packets
 }
 
 // noteSize is how much room the kernel has for a note, noteVersion its first byte.
@@ -42,8 +44,8 @@ var errNote = errors.New("not a note of this version")
 
 var pickedCodes = []flow.Picked{"", flow.ByAlgorithm, flow.ByAffinity, flow.ByRetry}
 
-// A note is a version, fixed-size fields in little-endian order, and three strings,
-// each after a byte with its length. A service's name that does not fit is cut, and
+// A note is a version, fixed-size fields in little-endian order, three strings, each
+// after a byte with its length, and a byte of flags. A service's name that does not fit is cut, and
 // such a flow is adopted by nobody: names are far shorter.
 
 // marshal is the note as the kernel keeps it.
@@ -67,9 +69,13 @@ func (n *note) marshal() []byte {
 	for _, a := range []netip.AddrPort{n.Asked, n.Client} {
 		b = appendAddrPort(b, a)
 	}
-	name := n.Service[:min(len(n.Service), noteSize-len(b)-1)]
+	name := n.Service[:min(len(n.Service), noteSize-len(b)-2)]
 	b = append(b, byte(len(name)))
-	return append(b, name...)
+	b = append(b, name...)
+	if n.Ended {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 // unmarshalNote reads what marshal has written, and whatever follows it.
@@ -90,6 +96,7 @@ func unmarshalNote(b []byte) (n note, err error) {
 	n.ToClientDelta, n.ToBackendDelta = r.uint32(), r.uint32()
 	n.Asked, n.Client = r.addrPort(), r.addrPort()
 	n.Service = string(r.next(int(r.byte())))
+	n.Ended = r.byte() != 0
 	switch {
 	case r.short:
 		return note{}, fmt.Errorf("%w: it is cut short", errNote)

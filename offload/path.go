@@ -276,6 +276,12 @@ func (p *path) untilLookLocked() time.Duration {
 // finishLocked ends the record.
 func (p *path) finishLocked(by flow.By, why flow.Reason, linger time.Duration) {
 	p.over, p.overAt, p.linger = true, p.o.now(), linger
+	p.note.Ended = true
+	p.with(func(f Flow) {
+		if err := f.SetNote(p.note.marshal()); err != nil {
+			p.o.log.Debug("note the end of flow", "flow", p.note.ID, "err", err)
+		}
+	})
 	if p.record != nil {
 		p.record.Finish(by, why)
 	}

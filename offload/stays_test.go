@@ -1,6 +1,7 @@
 package offload_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -114,25 +115,32 @@ func (w *world) pair(c net.Conn) *pair {
 	return nil
 }
 
-// wantLive checks that an attempt has left both sockets as they were.
+// wantLive checks that attempts have left both sockets as they were, between two of
+// them.
 func (w *world) wantLive(p *pair) {
 	w.t.Helper()
-	p.do(func() {
-		for _, fd := range p.fds {
-			if v, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR); v != 0 || err != nil {
-				w.t.Errorf("socket in repair mode: %d, %v", v, err)
-			}
-			if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR); v != 1 || err != nil {
-				w.t.Errorf("SO_REUSEADDR is %d, %v", v, err)
-			}
-			if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); v != 1 || err != nil {
-				w.t.Errorf("SO_KEEPALIVE is %d, %v", v, err)
-			}
-			if v, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); v != userTimeout || err != nil {
-				w.t.Errorf("TCP_USER_TIMEOUT is %d, %v", v, err)
-			}
-		}
+	testnet.Eventually(w.t, patience, "the sockets are as they were", func() (err error) {
+		p.do(func() { err = errors.Join(live(p.fds[0]), live(p.fds[1])) })
+		return err
 	})
+}
+
+func live(fd int) error {
+	for _, o := range []struct {
+		name         string
+		level, value int
+		want         int
+	}{
+		{"TCP_REPAIR", unix.IPPROTO_TCP, unix.TCP_REPAIR, 0},
+		{"SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR, 1},
+		{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{"TCP_USER_TIMEOUT", unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout},
+	} {
+		if v, err := unix.GetsockoptInt(fd, o.level, o.value); v != o.want || err != nil {
+			return fmt.Errorf("%s is %d, %v", o.name, v, err)
+		}
+	}
+	return nil
 }
 
 // What stands in the way before the flow stands still.

@@ -69,7 +69,7 @@ type portBlock struct {
 }
 
 type restingPort struct {
-	key   portKey
+	block *portBlock
 	port  uint16
 	until time.Time
 }
@@ -197,11 +197,10 @@ func (s *ports) key(local, backend netip.AddrPort) portKey {
 func (s *ports) give(local, backend netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.giveLocked(s.key(local, backend), local.Port())
+	s.giveLocked(s.blocks[s.key(local, backend)], local.Port())
 }
 
-func (s *ports) giveLocked(key portKey, port uint16) {
-	b := s.blocks[key]
+func (s *ports) giveLocked(b *portBlock, port uint16) {
 	i := int(port) - int(s.first)
 	if b == nil || i < 0 || i >= s.count || s.usable[i/64]&(1<<(i%64)) == 0 || b.free[i/64]&(1<<(i%64)) != 0 {
 		return
@@ -214,7 +213,9 @@ func (s *ports) giveLocked(key portKey, port uint16) {
 func (s *ports) rest(local, backend netip.AddrPort, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.resting = append(s.resting, restingPort{s.key(local, backend), local.Port(), until})
+	if b := s.blocks[s.key(local, backend)]; b != nil {
+		s.resting = append(s.resting, restingPort{b, local.Port(), until})
+	}
 }
 
 // tidy ends quarantines that are over and forgets backends without flows. It
@@ -224,10 +225,10 @@ func (s *ports) tidy(now time.Time) bool {
 	defer s.mu.Unlock()
 	for ; s.restHead < len(s.resting) && !s.resting[s.restHead].until.After(now); s.restHead++ {
 		r := s.resting[s.restHead]
-		s.giveLocked(r.key, r.port)
+		s.giveLocked(r.block, r.port)
 	}
 	if s.restHead == len(s.resting) {
-		s.resting, s.restHead = s.resting[:0], 0
+		s.resting, s.restHead = nil, 0 // many may have rested
 	} else if s.restHead > 1024 && s.restHead > len(s.resting)/2 {
 		s.resting = s.resting[:copy(s.resting, s.resting[s.restHead:])]
 		s.restHead = 0

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/baton-lb/baton/lb/source/file"
@@ -16,6 +17,10 @@ const (
 	exitNotFine = 1 // what was asked about is not fine
 	exitUsage   = 2 // the command line is wrong
 )
+
+// The main thread stays where it is: a thread that could not be brought back from a
+// network namespace is thrown away, and this one cannot be.
+func init() { runtime.LockOSThread() }
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 

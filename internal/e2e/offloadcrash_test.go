@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
@@ -139,7 +140,8 @@ func TestOffloadChangedWhileAway(t *testing.T) {
 	})
 }
 
-// programs names the BPF programs on the devices of a host.
+// programs names the BPF programs on the devices of a host: tcx links, or filters of
+// clsact on kernels without those.
 func programs(t *testing.T, h *testnet.Host) (found []string) {
 	t.Helper()
 	links, err := h.Netlink().LinkList()
@@ -152,6 +154,12 @@ func programs(t *testing.T, h *testnet.Host) (found []string) {
 				r, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: at})
 				if err == nil && len(r.Programs) > 0 {
 					found = append(found, fmt.Sprintf("%d at %s of %s", len(r.Programs), name, l.Attrs().Name))
+				}
+			}
+			for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+				filters, _ := h.Netlink().FilterList(l, parent)
+				for _, f := range filters {
+					found = append(found, fmt.Sprintf("filter %x of %s", f.Attrs().Parent, l.Attrs().Name))
 				}
 			}
 		}

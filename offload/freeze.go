@@ -150,6 +150,10 @@ func (a *attempt) forward(s *standing) verdict {
 	toBackend, toClient := s.rewrites()
 	a.flow.SetRewrite(bpf.ToBackend, toBackend)
 	a.flow.SetRewrite(bpf.ToClient, toClient)
+	// Segments may overtake each other from the first one on, and none was seen yet if
+	// nobody spoke while the flow was watched.
+	a.flow.SetNext(bpf.ToBackend, s.client.receive, s.client.write)
+	a.flow.SetNext(bpf.ToClient, s.backend.receive, s.backend.write)
 	a.flow.SetGate(bpf.GateForward)
 	v := verdict{result: flow.HandoffDone, standing: *s, frozen: time.Since(a.shut)}
 	// A reset that was dropped at the shut gate is not repeated by its sender.

@@ -36,6 +36,7 @@ type Flow interface {
 	SetGate(bpf.Gate) bool // false: a new flow has begun with its addresses
 	State() bpf.FlowState
 	SetRewrite(bpf.Direction, bpf.Rewrite)
+	SetNext(d bpf.Direction, next, ack uint32)
 	SetNote([]byte) error
 	Delete() error // more than once is no error
 }

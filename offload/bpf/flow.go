@@ -71,6 +71,16 @@ func (f *Flow) SetRewrite(d Direction, r Rewrite) {
 	}
 }
 
+// SetNext says where a direction stands: the number of its next byte, and the highest acknowledgement. From there on what
+// is forwarded is counted, and judged. It is for the time while the gate is shut and nobody is half way through it.
+func (f *Flow) SetNext(d Direction, next, ack uint32) {
+	defer runtime.KeepAlive(f)
+	t := &f.at.Paths[d].Track
+	atomic.StoreUint32(&t.End, next)
+	atomic.StoreUint32(&t.Acked, ack)
+	atomic.OrUint32((*uint32)(&t.Seen), uint32(flowSeenSEEN_DATA|flowSeenSEEN_ACK))
+}
+
 // SetNote replaces the note.
 func (f *Flow) SetNote(note []byte) error {
 	if len(note) > NoteSize {

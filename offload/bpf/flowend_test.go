@@ -162,6 +162,21 @@ func TestBytesCountOnce(t *testing.T) {
 	}
 }
 
+// TestFirstSegmentsOvertaken: it is known where a flow stands when it is handed over, so what comes first need not be first.
+func TestFirstSegmentsOvertaken(t *testing.T) {
+	b := newBench(t)
+	b.eachWay(t, flow.TCP, false, func(t *testing.T, w *Flow, d Direction) {
+		w.SetNext(d, 100, 1)
+		w.SetNext(d.Other(), 1, 100)
+		for _, in := range []segment{{seq: 130, ack: 1, payload: 40}, {seq: 100, ack: 1, payload: 30}, {flags: "F", seq: 170, ack: 1}} {
+			b.run(t, b.flows.programs.Ingress, in.of(t, w.Spec(), d), flowSkBuff{})
+		}
+		if got := w.State().Directions[d]; got.Bytes != 70 || got.End != 171 || !got.FIN || got.FINEnd != 171 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // TestSuperPackets: what will be cut into segments counts as those, and must fit as those.
 func TestSuperPackets(t *testing.T) {
 	b := newBench(t)

@@ -78,6 +78,14 @@ func (f *Flow) SetRewrite(d bpf.Direction, r bpf.Rewrite) {
 	f.Update(func(s *bpf.FlowState) { s.Directions[d].Rewrite = r })
 }
 
+// SetNext implements offload.Flow.
+func (f *Flow) SetNext(d bpf.Direction, next, ack uint32) {
+	f.Update(func(s *bpf.FlowState) {
+		p := &s.Directions[d]
+		p.HasEnd, p.End, p.HasAck, p.Ack = true, next, true, ack
+	})
+}
+
 // SetNote implements offload.Flow.
 func (f *Flow) SetNote(b []byte) error {
 	f.mu.Lock()

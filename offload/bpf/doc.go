@@ -40,7 +40,7 @@
 // earlier gate has left. Those packets have reached their sockets after a [Grace].
 //
 // Datagrams are forwarded at the gate forward, and left to their session's socket at any other; so are fragments, those
-// with IP options or at their last hop, those that must be fragmented, and ICMP errors from the backend's side.
+// with IP options or at their last hop, those that must be fragmented, and ICMP errors from either side.
 //
 // What cannot go on is never lost in silence. Who sent a packet that does not fit its way out, or a segment at its last
 // hop, hears of it by ICMP, made of the packet itself and limited in rate. ICMP errors about what went on reach its sender

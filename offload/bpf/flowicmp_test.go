@@ -80,8 +80,8 @@ func TestErrorsAreTranslated(t *testing.T) {
 					}
 					in := errorAbout(t, from, kind, code, k.rest, quoted)
 					want := stacked
-					// Of datagrams' errors the session's socket hears, not the client.
-					if !k.toStack && (proto == flow.TCP || d == ToClient) {
+					// Of datagrams' errors our sockets hear.
+					if !k.toStack && proto == flow.TCP {
 						quoted := slices.Clone(original[etherLen:])
 						copyHeaderLeftovers(quoted, on[etherLen:])
 						out := errorAbout(t, says, kind, code, k.rest, quoted)

@@ -2,8 +2,8 @@
 /*
  * ICMP errors about packets that the program sent on: they are about another packet to who
  * sent that. (The stack would look for a socket that is no more.) UDP flows have their
- * sockets, which want to know what their backend's side says: those errors are left to the
- * stack. It then knows a smaller mtu too, if one says so, and the way out does a second later.
+ * sockets, which want to know what either side says: those errors are left to the stack. It
+ * then knows a smaller mtu too, if one says so, and the way out does a second later.
  */
 #ifndef BATON_QUOTED_H
 #define BATON_QUOTED_H
@@ -121,12 +121,10 @@ static __noinline int translate(struct __sk_buff *skb, struct packet *p)
 	struct found f;
 	struct out *out;
 
-	if (!s || !read_quoted(from, p, &s->quoted))
+	if (!s || !read_quoted(from, p, &s->quoted) || s->quoted.protocol == IPPROTO_UDP)
 		return TC_ACT_UNSPEC;
 	s->asked = answer_to(&s->quoted, p->ipv6);
 	if (!find(&s->asked, &f) || get(f.slot->gate) != GATE_FORWARD)
-		return TC_ACT_UNSPEC;
-	if (s->quoted.protocol == IPPROTO_UDP && f.element->direction == TO_CLIENT)
 		return TC_ACT_UNSPEC;
 	if (p->hops <= 1)
 		return TC_ACT_UNSPEC;

@@ -28,9 +28,9 @@ static __always_inline void ask(struct bpf_fib_lookup *fib, const struct questio
 	}
 }
 
-/* look asks the routes. A host that forwards nothing is not asked: then the way is where our
+/* look asks the routes; known says whether there was a way before. A host that forwards nothing is not asked: then the way is where our
  * own stack sends, with whatever next hop the kernel finds there. */
-static __always_inline int look(struct __sk_buff *skb, const struct question *q, __u32 fallback, struct out *out)
+static __always_inline int look(struct __sk_buff *skb, const struct question *q, __u32 fallback, __u32 known, struct out *out)
 {
 	struct bpf_fib_lookup fib;
 	__u32 mtu = 0;
@@ -45,6 +45,9 @@ static __always_inline int look(struct __sk_buff *skb, const struct question *q,
 		out->next.nh_family = 0;
 		return 1;
 	}
+	/* A neighbour that is no more is for a datagram's socket to ask for, and to hear of. */
+	if (err == BPF_FIB_LKUP_RET_NO_NEIGH && known && q->protocol == IPPROTO_UDP)
+		return 0;
 	if (err != BPF_FIB_LKUP_RET_SUCCESS && err != BPF_FIB_LKUP_RET_NO_NEIGH && err != BPF_FIB_LKUP_RET_FRAG_NEEDED)
 		return 0;
 	out->device = fib.ifindex;
@@ -93,7 +96,7 @@ static __noinline int find_way(struct __sk_buff *skb, struct path *path, const s
 
 	if (recall(&path->way, now, out))
 		return 1;
-	if (!look(skb, q, path->device, out))
+	if (!look(skb, q, path->device, get(path->way.device), out))
 		return 0;
 	keep(&path->way, now, out);
 	return 1;

@@ -193,11 +193,15 @@ func TestSlowPeers(t *testing.T) {
 		during := best(func() time.Duration { return e.p99(t, asks) })
 		t.Logf("p99 of %d: %v alone, %v beside %d slow peers (%.1f times)", asks, before, during, 2*slow, float64(during)/float64(before))
 		unnoticed(t, before, during)
-		cpu, began := b.cpu(), time.Now()
-		time.Sleep(500 * time.Millisecond)
-		if busy := b.cpu() - cpu; busy > time.Since(began)/4 {
-			t.Errorf("with flows that stand still the process computed %v in %v", busy, time.Since(began))
-		}
+		// Between attempts to hand those flows off, which become fewer, it has nothing to do.
+		eventually(t, "the process rests", func() error {
+			cpu, began := b.cpu(), time.Now()
+			time.Sleep(500 * time.Millisecond)
+			if busy := b.cpu() - cpu; busy > time.Since(began)/4 {
+				return fmt.Errorf("with flows that stand still the process computed %v in %v", busy, time.Since(began))
+			}
+			return nil
+		})
 	})
 }
 

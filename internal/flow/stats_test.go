@@ -109,6 +109,11 @@ func TestStatsNeverGoBack(t *testing.T) {
 			checkForward(t, before, now)
 			before = now
 		}
+		for k, n := range before.Active {
+			if n != 0 {
+				t.Errorf("%v: %d are open in the end", k, n)
+			}
+		}
 		if n := before.Ended[EndedKey{"web", TCP, PathBPF, ByClient, ReasonClosed}]; n != flows*threads {
 			t.Errorf("%d ended, want %d", n, flows*threads)
 		}
@@ -150,8 +155,10 @@ func checkForward(t *testing.T, before, now Stats) {
 			t.Errorf("%v went from %d to %d", k, n, now.Bytes[k])
 		}
 	}
+	// How many are open is read shard by shard: one that ends meanwhile and the next one
+	// of its writer can both be in it.
 	for k, n := range now.Active {
-		if n < 0 || n > 3 {
+		if n < 0 {
 			t.Errorf("%v: %d at once", k, n)
 		}
 	}

@@ -52,7 +52,16 @@ func (d *demo) showFailover() {
 	}
 	a := d.startAsker(d.clients[0], webVIP, every)
 	d.await("requests are made", func() error { return atLeast(a.count(), aRound) })
-	before := a.between(d.served[serverName(host, webPort)].Kill)
+	before := a.between(func() {
+		// The last request's flow ends a moment after its client has closed it.
+		d.await("requests are over", func() error {
+			if n := len(d.flows(ofService("web"), false)); n != len(d.web) {
+				return fmt.Errorf("%d flows are open", n)
+			}
+			return nil
+		})
+		d.served[serverName(host, webPort)].Kill()
+	})
 	d.await("requests are made", func() error { return atLeast(a.count(), aRound) })
 	a.stop()
 	d.claim(len(a.errs) == 0, "no request fails, but %d did: %w", len(a.errs), errors.Join(a.errs...))

@@ -91,13 +91,13 @@ func TestAdopt(t *testing.T) {
 func TestAdoptIdle(t *testing.T) {
 	w, k := fakeWorld(t)
 	w.star.Backends[0].Serve(backendPort, testnet.Hold)
-	w.change(idleAfter(500 * time.Millisecond))
+	w.change(idleAfter(idleEnough))
 	c := w.connect(vips[0])
 	id := w.onPath(c, flow.PathBPF).ID()
+	w.stop() // before anybody sees that it is idle
 	flowOf(t, k, c).Update(func(s *bpf.FlowState) {
 		s.Directions[bpf.ToBackend].Bytes, s.Directions[bpf.ToBackend].At = 1, 1 // since the host started
 	})
-	w.stop()
 	w.open(k.Reopen())
 	w.ended(id, flow.ByBaton, flow.ReasonIdle)
 }
@@ -107,7 +107,7 @@ func TestAdoptIdle(t *testing.T) {
 func TestAdoptBeforeTheNoteIsWritten(t *testing.T) {
 	w, k := fakeWorld(t)
 	w.star.Backends[0].Serve(backendPort, testnet.Hold)
-	w.change(idleAfter(300 * time.Millisecond))
+	w.change(idleAfter(idleEnough))
 	var early []byte
 	k.OnAdd(func(f *offloadtest.Flow) {
 		early = f.Spec().Note

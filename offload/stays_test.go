@@ -259,7 +259,7 @@ func TestIdleFlowsAreReset(t *testing.T) {
 // idle: it is lost.
 func TestPeerThatAcknowledgesNothingIsLost(t *testing.T) {
 	w, k := fakeWorld(t)
-	w.change(idleAfter(300 * time.Millisecond))
+	w.change(idleAfter(idleEnough))
 	w.star.Backends[0].Serve(backendPort, testnet.Hold)
 	for i, peer := range []flow.By{flow.ByBackend, flow.ByClient} {
 		id := w.onPath(w.connect(vips[0]), flow.PathBPF).ID()

@@ -157,10 +157,10 @@ func (w *world) relay(c *net.TCPConn) {
 	_ = c.Close()
 	client, frontend = netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), netip.AddrPortFrom(frontend.Addr().Unmap(), frontend.Port())
 	p := &pair{w: w, fds: [2]int{front, -1}, done: make(chan struct{})}
+	p.wake, _ = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	w.mu.Lock() // who finds the record finds the pair
 	p.rec = w.registry.Open(flow.Spec{Proto: flow.TCP, Service: "web", Frontend: frontend, Client: client})
 	p.rec.Attach(flow.PathUserspace, p)
-	p.wake, _ = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-	w.mu.Lock()
 	w.pairs = append(w.pairs, p)
 	w.mu.Unlock()
 	defer close(p.done)
@@ -301,6 +301,9 @@ func udpAddr(a net.Addr) netip.AddrPort {
 	ap := a.(*net.UDPAddr).AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
+
+// idleEnough is long enough to do something with a flow before it ends.
+const idleEnough = 3 * time.Second
 
 func idleAfter(d time.Duration) func(*lb.Service) {
 	return func(s *lb.Service) { s.Timeouts.Idle = d }

@@ -44,7 +44,7 @@ func (o *Offloader) drop(f Flow) {
 func (o *Offloader) keep(f Flow, spec *bpf.FlowSpec, n *note) {
 	client, frontend := n.asked(spec)
 	o.kept = append(o.kept, handoff.Kept{
-		ID: n.ID, StartedAt: n.StartedAt, Service: n.Service, Base: n.Base,
+		ID: n.ID, StartedAt: n.StartedAt, HandedOffAt: n.HandedOffAt, Picked: n.Picked, Service: n.Service, Base: n.Base,
 		Carrier: &carrier{o: o, flow: f},
 		Session: handoff.Session{Client: client, Frontend: frontend, Source: spec.Local, Backend: spec.Backend},
 	})

@@ -75,7 +75,8 @@ func TestAdopt(t *testing.T) {
 	if len(gates) != 3 || gates[5] != bpf.GateReset || gates[6] != bpf.GateReset || gates[good.Client.Port()] != bpf.GateForward {
 		t.Errorf("%v", gates)
 	}
-	if kept := w.o.Kept(); len(kept) != 1 || kept[0].Client != good.Client || kept[0].Base.BytesToBackend != 0 {
+	if kept := w.o.Kept(); len(kept) != 1 || kept[0].Client != good.Client || kept[0].Base.BytesToBackend != 0 ||
+		kept[0].Picked != view.Picked || kept[0].HandedOffAt.Sub(view.HandedOffAt).Abs() > time.Second {
 		t.Errorf("%+v", kept)
 	}
 	if n := w.o.Adopt(); n != 0 {

@@ -32,8 +32,6 @@ type attempt struct {
 	rest     [2][]byte // read on one side, not yet written on the other
 	moved    [2]uint64 // bytes written, by the thread
 	sides    [2]side   // of the client, of the backend
-	before   [2]watchfulness
-	relaxed  bool
 	rounds   int
 	freezes  int
 	shut     time.Time // when the last freeze began
@@ -92,14 +90,9 @@ var errGone = errors.New("one side has closed or reset")
 // begin looks whether the flow may leave at all. It is the first step: what the
 // kernel does by itself with an idle connection must not happen from here on.
 func (a *attempt) begin(now time.Time) (verdict, bool) {
-	for i, s := range []socket{a.client, a.backend} {
-		w, err := s.relax()
-		if err != nil {
-			return verdict{result: flow.HandoffFailed, why: flow.NotOffloadedFailed, err: err}, true
-		}
-		a.before[i] = w
+	if err := errors.Join(a.client.relax(), a.backend.relax()); err != nil {
+		return verdict{result: flow.HandoffFailed, why: flow.NotOffloadedFailed, err: err}, true
 	}
-	a.relaxed = true
 	is6 := a.spec.Client.Addr().Is6()
 	for i, s := range []socket{a.client, a.backend} {
 		var err error
@@ -299,14 +292,10 @@ func (a *attempt) pass(dir int, to socket, b []byte) (rest []byte, err error) {
 	return rest, nil
 }
 
-// abandon leaves the flow as it was found.
-func (a *attempt) abandon() error {
-	var errs []error
+// abandon lets everything through again. That the kernel watches over both peers is for
+// Resume to see to: whether one of them pauses may have changed meanwhile.
+func (a *attempt) abandon() {
 	if a.draining {
 		a.flow.SetGate(bpf.GateWatch)
 	}
-	if a.relaxed {
-		errs = append(errs, a.client.watch(a.before[0]), a.backend.watch(a.before[1]))
-	}
-	return errors.Join(errs...)
 }

@@ -35,6 +35,7 @@ type pair struct {
 	over    bool
 	pending func()
 	next    flow.Path
+	resumed []int // the timeouts of both sockets, each time that it was resumed: ms
 
 	mu    sync.Mutex // guards what follows
 	calls []func()
@@ -46,7 +47,7 @@ var (
 	_ flow.Path    = (*pair)(nil)
 )
 
-// userTimeout is what a handoff has to take off, and to put on again when it fails: ms.
+// userTimeout is what a handoff has to take off, and Resume puts on again: ms.
 const userTimeout = 120_000
 
 // dial reaches the backend as the lease says.
@@ -82,14 +83,20 @@ func (p *pair) dial(backend netip.AddrPort) error {
 		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		_ = unix.SetNonblock(fd, true)
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout)
 	}
+	p.watchPeers()
 	if p.lease != nil {
 		p.held = p.lease.Offer(p)
 	}
 	return nil
+}
+
+func (p *pair) watchPeers() {
+	for _, fd := range p.fds {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout)
+	}
 }
 
 func connect(local, to netip.AddrPort) (fd int, err error) {
@@ -311,6 +318,11 @@ func (p *pair) Resume(toBackend, toClient []byte) {
 	p.do(func() {
 		p.stopped = false
 		p.rec.StaysHere()
+		for _, fd := range p.fds {
+			timeout, _ := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+			p.resumed = append(p.resumed, timeout)
+		}
+		p.watchPeers()
 		p.rest = [2][]byte{toBackend, toClient}
 		if p.pending != nil {
 			p.pending()

@@ -94,28 +94,14 @@ func (s socket) flushACK() error {
 	return nil
 }
 
-// watchfulness is how the kernel watches over a socket's peer. None of it may
-// happen between the freeze and the end of a handoff, and all of it again when the
-// flow stays.
-type watchfulness struct{ keepAlive, userTimeout int }
-
-// relax stops watching and returns what there was.
-func (s socket) relax() (w watchfulness, err error) {
-	if w.keepAlive, err = s.getInt(unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil {
-		return w, fmt.Errorf("read SO_KEEPALIVE: %w", err)
+// relax has the kernel not watch over a socket's peer any more: none of that may happen
+// between the freeze and the end of a handoff. handoff.Pair.Resume has it watch again.
+func (s socket) relax() error {
+	if err := s.setInt(unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0); err != nil {
+		return fmt.Errorf("clear SO_KEEPALIVE: %w", err)
 	}
-	if w.userTimeout, err = s.getInt(unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); err != nil {
-		return w, fmt.Errorf("read TCP_USER_TIMEOUT: %w", err)
-	}
-	return w, s.watch(watchfulness{})
-}
-
-func (s socket) watch(w watchfulness) error {
-	if err := s.setInt(unix.SOL_SOCKET, unix.SO_KEEPALIVE, w.keepAlive); err != nil {
-		return fmt.Errorf("set SO_KEEPALIVE: %w", err)
-	}
-	if err := s.setInt(unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, w.userTimeout); err != nil {
-		return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
+	if err := s.setInt(unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0); err != nil {
+		return fmt.Errorf("clear TCP_USER_TIMEOUT: %w", err)
 	}
 	return nil
 }

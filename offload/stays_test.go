@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -82,7 +83,13 @@ func TestFlowsThatStay(t *testing.T) {
 				t.Errorf("%v, want %s", got, tt.result)
 			}
 			talk(t, c, "still here")
-			w.wantLive(w.pair(c))
+			p := w.pair(c)
+			w.wantLive(p)
+			p.do(func() {
+				if slices.Max(p.resumed) != 0 {
+					t.Errorf("resumed with timeouts %v: a peer that pauses would not live through them", p.resumed)
+				}
+			})
 			froze := false
 			gates := (<-flows).Gates()
 			for _, g := range gates {

@@ -132,9 +132,7 @@ func (t *thread) round(active []*attempt, buf []byte) []*attempt {
 // finish lets go of what was held, and tells the verdict.
 func (t *thread) finish(a *attempt, v verdict) {
 	if v.result != flow.HandoffDone {
-		if err := a.abandon(); err != nil && v.err == nil {
-			v.err = err
-		}
+		a.abandon()
 	}
 	t.unpark(a.flow)
 	v.stood = time.Since(a.began)

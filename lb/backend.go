@@ -22,6 +22,7 @@ type Backend struct {
 	Node           string
 
 	Local       bool // on this node
+	Far         bool // meant for other nodes by its topology hints
 	NotServing  bool // it has stopped to serve
 	Terminating bool // on its way out: used only when there is nothing better
 }

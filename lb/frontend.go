@@ -25,22 +25,29 @@ type Frontend struct {
 	More []netip.Addr // further addresses of a multihomed SCTP frontend
 
 	Subset        Subset         // which of the service's backends this frontend may use
+	SameFamily    bool           // and of these only those with an address of the frontend's own family
 	WhenNone      NonePolicy     // what clients get when there is none
 	AllowSources  []netip.Prefix // clients of this frontend; empty = all. On top of Service.Allow
 	ClientAddress ClientAddress  // "" = the service's
+
+	// Inside are clients that use InsideSubset in place of Subset, and with them
+	// the host's own addresses. Empty = all clients are outside, the host too.
+	Inside       []netip.Prefix
+	InsideSubset Subset
 }
 
-// Subset selects backends by where they are. The zero value selects all.
-type Subset string
-
-// The subsets.
-const (
-	AllBackends   Subset = ""
-	LocalBackends Subset = "local" // on this node
-)
-
-// Has reports whether the subset contains b.
-func (s Subset) Has(b *Backend) bool { return s != LocalBackends || b.Local }
+// Selection is what clients outside may use of the service's backends, or those
+// inside.
+func (f *Frontend) Selection(inside bool) Selection {
+	s := Selection{Subset: f.Subset}
+	if inside {
+		s.Subset = f.InsideSubset
+	}
+	if f.SameFamily {
+		s.Family = familyOf(f.Address.Addr())
+	}
+	return s
+}
 
 // addresses yields all addresses of the frontend with its port.
 func (f *Frontend) addresses() iter.Seq[netip.AddrPort] { return withMore(f.Address, f.More) }

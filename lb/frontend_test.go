@@ -92,18 +92,6 @@ func TestParseFrontendFaults(t *testing.T) {
 	}
 }
 
-func TestSubsetHas(t *testing.T) {
-	here, there := &Backend{Local: true}, &Backend{}
-	for _, c := range []struct {
-		subset      Subset
-		here, there bool
-	}{{AllBackends, true, true}, {LocalBackends, true, false}} {
-		if c.subset.Has(here) != c.here || c.subset.Has(there) != c.there {
-			t.Errorf("subset %q: %v, %v", c.subset, c.subset.Has(here), c.subset.Has(there))
-		}
-	}
-}
-
 func FuzzParseFrontend(f *testing.F) {
 	for _, s := range []string{
 		"tcp://10.96.0.10:80", "udp://[fd96::10]:53", "sctp://10.0.0.1|10.1.0.1:3868", "sctp://[fd96::1]|[fd97::1]:3868",

@@ -104,12 +104,21 @@ func validateFrontend(f *faults, at string, fe *Frontend) {
 	if len(fe.More) > 0 && fe.Proto != flow.SCTP {
 		f.add(at, "several addresses are for sctp only")
 	}
-	word(f, at+".subset", fe.Subset, []Subset{AllBackends, LocalBackends})
+	if fe.Subset != AllBackends {
+		word(f, at+".subset", fe.Subset, Subsets)
+	}
+	if fe.InsideSubset != AllBackends {
+		word(f, at+".insideSubset", fe.InsideSubset, Subsets)
+		if len(fe.Inside) == 0 {
+			f.add(at+".insideSubset", "is for nobody: inside is empty")
+		}
+	}
 	word(f, at+".whenNone", fe.WhenNone, []NonePolicy{Refuse, Drop})
 	if fe.ClientAddress != "" {
 		word(f, at+".clientAddress", fe.ClientAddress, ClientAddresses)
 	}
 	validatePrefixes(f, at+".allowSources", fe.AllowSources)
+	validatePrefixes(f, at+".inside", fe.Inside)
 }
 
 func (s *Service) validateBackends(f *faults) {

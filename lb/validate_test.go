@@ -97,6 +97,10 @@ func TestValid(t *testing.T) {
 		{"a frontend's own", func(s *Service) {
 			s.Frontends[0].Subset, s.Frontends[0].ClientAddress, s.Frontends[0].AllowSources = LocalBackends, ProxyV1, prefixes("192.0.2.0/24")
 		}},
+		{"clients inside", func(s *Service) {
+			s.Frontends[0].Subset, s.Frontends[0].SameFamily = LocalBackends, true
+			s.Frontends[0].Inside, s.Frontends[0].InsideSubset = prefixes("10.244.0.0/16", "127.0.0.0/8"), NearBackends
+		}},
 		{"a Kubernetes name", func(s *Service) { s.Name = "default/web:http" }},
 		{"the longest name", func(s *Service) { s.Name = strings.Repeat("x", 253) }},
 		{"a name with an address in it", func(s *Service) { s.Name = "10.0.0.1" }},
@@ -142,7 +146,10 @@ func TestFaults(t *testing.T) {
 		{"mapped frontend", func(s *Service) { s.Frontends[1] = frontendAt("[::ffff:10.0.0.1]:80") }, "frontends[1]: ::ffff:10.0.0.1 is an IPv4 address in IPv6 clothes: write 10.0.0.1"},
 		{"frontend with a zone", func(s *Service) { s.Frontends[1] = frontendAt("[fe80::1%eth0]:80") }, "frontends[1]: fe80::1%eth0 has a zone"},
 		{"several addresses for tcp", func(s *Service) { s.Frontends[1].More = []netip.Addr{netip.MustParseAddr("fd97::1")} }, "frontends[1]: several addresses are for sctp only"},
-		{"subset", func(s *Service) { s.Frontends[0].Subset = "near" }, `frontends[0].subset: "near" is unknown`},
+		{"subset", func(s *Service) { s.Frontends[0].Subset = "upstairs" }, `frontends[0].subset: "upstairs" is unknown`},
+		{"inside subset", func(s *Service) { s.Frontends[0].Inside, s.Frontends[0].InsideSubset = prefixes("10.0.0.0/8"), "upstairs" }, `frontends[0].insideSubset: "upstairs" is unknown`},
+		{"nobody inside", func(s *Service) { s.Frontends[0].InsideSubset = NearBackends }, "frontends[0].insideSubset: is for nobody"},
+		{"inside", func(s *Service) { s.Frontends[1].Inside = prefixes("::ffff:10.0.0.0/104") }, "frontends[1].inside[0]: ::ffff:10.0.0.0/104 is an IPv4 prefix"},
 		{"whenNone", func(s *Service) { s.Frontends[0].WhenNone = "wait" }, `frontends[0].whenNone: "wait" is unknown`},
 		{"a frontend's client address", func(s *Service) { s.Frontends[0].ClientAddress = "real" }, `frontends[0].clientAddress: "real" is unknown: use masked`},
 		{"a frontend's sources", func(s *Service) { s.Frontends[1].AllowSources = []netip.Prefix{{}} }, "frontends[1].allowSources[0]: is not IP/BITS"},

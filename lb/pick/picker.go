@@ -69,7 +69,7 @@ func (p *Picker) remembered(r Request) *sched.Backend {
 		return nil
 	}
 	b, ok := svc.Backend(addr)
-	if !ok || !r.Frontend.Scheduler.Allows(b) || !r.Frontend.Subset.Has(b.Backend) || b.Full() {
+	if !ok || !r.Frontend.Scheduler.Allows(b) || !r.Frontend.Selection(false).Has(b.Backend) || b.Full() {
 		return nil
 	}
 	for _, t := range r.Tried {

@@ -100,7 +100,7 @@ func (s *udpSession) move() bool {
 // is as if it were not there; one that drains keeps its sessions.
 func mayStay(fe *store.Frontend, a netip.AddrPort) (*sched.Backend, bool) {
 	b, ok := fe.Service.Backend(a)
-	return b, ok && b.State != lb.StateDown && fe.Subset.Has(b.Backend)
+	return b, ok && b.State != lb.StateDown && fe.Selection(false).Has(b.Backend)
 }
 
 // sick reports whether a backend has failed while others have not. Its sessions

@@ -18,6 +18,7 @@ func better(a, b *lb.Backend) bool {
 		cmp.Compare(a.Priority, b.Priority),
 		cmp.Compare(b.Weight, a.Weight),
 		compareBool(!a.Local, !b.Local),
+		compareBool(a.Far, b.Far),
 	) < 0
 }
 

@@ -18,6 +18,7 @@ func TestBetter(t *testing.T) {
 		{"terminating", lb.Backend{Weight: 1, Terminating: true}},
 		{"without weight", lb.Backend{}},
 		{"of a later priority", lb.Backend{Weight: 9, Priority: 1}},
+		{"far", lb.Backend{Weight: 1, Far: true}},
 	} {
 		if !better(&ready, &tc.worse) || better(&tc.worse, &ready) {
 			t.Errorf("a ready one against one that is %s: %v, the other way %v", tc.name, better(&ready, &tc.worse), better(&tc.worse, &ready))

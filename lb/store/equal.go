@@ -47,8 +47,11 @@ func equalSlices[T any](a, b []T, equal func(a, b *T) bool) bool {
 func equalFrontend(a, b *lb.Frontend) bool {
 	return a.FrontendKey == b.FrontendKey &&
 		a.Subset == b.Subset &&
+		a.SameFamily == b.SameFamily &&
 		a.WhenNone == b.WhenNone &&
 		a.ClientAddress == b.ClientAddress &&
+		a.InsideSubset == b.InsideSubset &&
+		slices.Equal(a.Inside, b.Inside) &&
 		slices.Equal(a.More, b.More) &&
 		slices.Equal(a.AllowSources, b.AllowSources)
 }
@@ -59,6 +62,7 @@ func equalBackend(a, b *lb.Backend) bool {
 		a.Priority == b.Priority &&
 		a.MaxConnections == b.MaxConnections &&
 		a.Local == b.Local &&
+		a.Far == b.Far &&
 		a.NotServing == b.NotServing &&
 		a.Terminating == b.Terminating &&
 		a.State == b.State &&

@@ -40,8 +40,8 @@ type Frontend struct {
 	*lb.Frontend // in Service.Frontends
 
 	Service *Service
-	// Scheduler chooses among the backends of the frontend's subset; frontends
-	// with the same subset share it.
+	// Scheduler chooses among the backends of the frontend's selection; frontends
+	// with the same one share it.
 	Scheduler *sched.Scheduler
 
 	asked lb.FrontendKey // as in Frontend: the lookup then needs no other cache line
@@ -65,13 +65,13 @@ func eachKey(f *lb.Frontend, do func(hash uint64, k lb.FrontendKey)) {
 	}
 }
 
-// scheduler returns the scheduler of a subset, or nil.
-func (s *Service) scheduler(subset lb.Subset) *sched.Scheduler {
+// scheduler returns the scheduler of a selection, or nil.
+func (s *Service) scheduler(selection lb.Selection) *sched.Scheduler {
 	if s == nil {
 		return nil
 	}
 	for _, fe := range s.FrontendSet {
-		if fe.Subset == subset {
+		if fe.Selection(false) == selection {
 			return fe.Scheduler
 		}
 	}

@@ -127,7 +127,7 @@ func (t *txn) build(svc *lb.Service, source string, old *Service, health map[net
 	n.FrontendSet = make([]*Frontend, len(fes))
 	for i := range fes {
 		fes[i] = Frontend{Frontend: &n.Frontends[i], Service: n, asked: n.Frontends[i].FrontendKey}
-		fes[i].Scheduler = t.scheduler(n, fes[:i], fes[i].Subset, old)
+		fes[i].Scheduler = t.scheduler(n, fes[:i], fes[i].Selection(false), old)
 		n.FrontendSet[i] = &fes[i]
 	}
 	return n
@@ -168,22 +168,22 @@ func (t *txn) fill(n, old *Service) {
 	}
 }
 
-// scheduler returns the one for a subset of n's pool: that of an earlier
-// frontend with the same subset, else a new one.
-func (t *txn) scheduler(n *Service, earlier []Frontend, subset lb.Subset, old *Service) *sched.Scheduler {
+// scheduler returns the one for a selection of n's pool: that of an earlier
+// frontend with the same selection, else a new one.
+func (t *txn) scheduler(n *Service, earlier []Frontend, selection lb.Selection, old *Service) *sched.Scheduler {
 	for i := range earlier {
-		if earlier[i].Subset == subset {
+		if earlier[i].Selection(false) == selection {
 			return earlier[i].Scheduler
 		}
 	}
 	pool := n.Pool
-	if subset != lb.AllBackends {
+	if !selection.IsAll() {
 		pool = nil
 		for _, b := range n.Pool {
-			if subset.Has(b.Backend) {
+			if selection.Has(b.Backend) {
 				pool = append(pool, b)
 			}
 		}
 	}
-	return sched.New(n.Balance, pool, sched.Options{Zone: t.store.zone, Previous: old.scheduler(subset)})
+	return sched.New(n.Balance, pool, sched.Options{Zone: t.store.zone, Previous: old.scheduler(selection)})
 }

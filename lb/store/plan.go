@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/baton-lb/baton/lb"
 )
@@ -47,6 +48,42 @@ func (p *plan) put(at int, svc *lb.Service) {
 	}
 	p.puts = append(p.puts, svc)
 	p.touched[svc.Name] = at
+}
+
+// putAll plans to add or update services, and returns their names.
+func (p *plan) putAll(services []lb.Service) (listed map[string]struct{}) {
+	listed = make(map[string]struct{}, len(services))
+	for i := range services {
+		svc := &services[i]
+		if _, twice := listed[svc.Name]; twice {
+			p.fault(i, svc.Name, &lb.FieldError{Field: "name", Problem: "another service in the list has the same"})
+			continue
+		}
+		listed[svc.Name] = struct{}{}
+		p.put(i, svc)
+	}
+	return listed
+}
+
+// withoutFaults takes out of the plan what is faulty, and returns the faults. A
+// service that stays as it was keeps its frontends, so that another may be faulty
+// for that: it is over when all of the rest is right.
+func (p *plan) withoutFaults() (faults []error) {
+	for {
+		faults = append(faults, p.faults...)
+		p.faults = nil
+		if p.check() == nil {
+			return faults
+		}
+		faulty := make(map[string]bool, len(p.faults))
+		for _, err := range p.faults {
+			if se := (*ServiceError)(nil); errors.As(err, &se) {
+				faulty[se.Service] = true
+				delete(p.touched, se.Service)
+			}
+		}
+		p.puts = slices.DeleteFunc(p.puts, func(svc *lb.Service) bool { return faulty[svc.Name] })
+	}
 }
 
 // remove plans to delete svc if it is the source's.

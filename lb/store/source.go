@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+
 	"github.com/baton-lb/baton/lb"
 )
 
@@ -44,22 +46,34 @@ func (src *Source) Replace(services []lb.Service) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.plan(src.name, len(services))
-	listed := make(map[string]struct{}, len(services))
-	for i := range services {
-		svc := &services[i]
-		if _, twice := listed[svc.Name]; twice {
-			p.fault(i, svc.Name, &lb.FieldError{Field: "name", Problem: "another service in the list has the same"})
-			continue
-		}
-		listed[svc.Name] = struct{}{}
-		p.put(i, svc)
-	}
+	listed := p.putAll(services)
 	for old := range p.from.Services() {
 		if _, ok := listed[old.Name]; !ok {
 			p.remove(old)
 		}
 	}
 	return s.apply(p)
+}
+
+// Apply adds or updates services and deletes those called gone, all in one
+// revision: a frontend may move between any of them. What is refused stays as it
+// was and keeps nothing else waiting; the error joins a *ServiceError for every
+// fault.
+func (src *Source) Apply(services []lb.Service, gone []string) error {
+	s := src.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.plan(src.name, len(services)+len(gone))
+	listed := p.putAll(services)
+	for _, name := range gone {
+		old, ok := p.from.Service(name)
+		if _, stays := listed[name]; ok && !stays {
+			p.remove(old)
+		}
+	}
+	refused := p.withoutFaults()
+	_ = s.apply(p) // which has none any more
+	return errors.Join(refused...)
 }
 
 // Upsert adds or updates one service. The error joins a *ServiceError for every

@@ -144,3 +144,61 @@ func TestEqualIsNoChange(t *testing.T) {
 		}
 	}
 }
+
+// Of many changes at once those that are right are applied, in one revision.
+func TestApplyRefusesOnlyWhatIsFaulty(t *testing.T) {
+	s := New(Options{})
+	src := s.Source("kube")
+	must(t, src.Apply([]lb.Service{
+		service("old", "tcp://10.0.0.1:80", "10.1.0.1:80"), service("stays", "tcp://10.0.0.2:80"), service("stuck", "tcp://10.0.0.3:80"),
+	}, nil))
+	before := s.Snapshot().Revision
+
+	invalid := service("stuck", "tcp://10.0.0.9:80")
+	invalid.Balance = "magic"
+	err := src.Apply([]lb.Service{
+		service("moved", "tcp://10.0.0.1:80", "10.1.0.2:80"), // from one that goes
+		invalid,
+		service("wants", "tcp://10.0.0.3:80"),  // what the refused one keeps
+		service("wants2", "tcp://10.0.0.4:80"), // what a refused one does not get
+		service("wants", "tcp://10.0.0.5:80"),  // listed twice
+		service("stays", "tcp://10.0.0.2:80", "10.1.0.3:80"),
+	}, []string{"old", "absent", "stays"})
+	wantError(t, err, `service "stuck": balance`, `service "wants": frontends[0]: tcp://10.0.0.3:80 belongs to service "stuck"`, `service "wants": name`)
+	for frontend, want := range map[string]string{
+		"tcp://10.0.0.1:80": "moved", "tcp://10.0.0.2:80": "stays", "tcp://10.0.0.3:80": "stuck", "tcp://10.0.0.4:80": "wants2",
+		"tcp://10.0.0.5:80": "", "tcp://10.0.0.9:80": "",
+	} {
+		if got := owner(s, frontend); got != want {
+			t.Errorf("%s is of %q, want %q", frontend, got, want)
+		}
+	}
+	if svc, ok := s.Snapshot().Service("stays"); !ok || len(svc.Pool) != 1 {
+		t.Error("a service that is both new and gone was not updated")
+	}
+	if _, ok := s.Snapshot().Service("old"); ok {
+		t.Error("the service that went is there")
+	}
+	if got := s.Snapshot().Revision; got != before+1 {
+		t.Errorf("%d revisions, want one", got-before)
+	}
+}
+
+// A service that is refused keeps what another was promised, down the chain.
+func TestApplyRefusesWhatDependsOnTheRefused(t *testing.T) {
+	s := New(Options{})
+	src := s.Source("kube")
+	must(t, src.Apply([]lb.Service{service("a", "tcp://10.0.0.1:80"), service("b", "tcp://10.0.0.2:80"), service("c", "tcp://10.0.0.3:80")}, nil))
+	must(t, s.Source("other").Upsert(service("taken", "tcp://10.0.0.9:80")))
+	err := src.Apply([]lb.Service{
+		service("c", "tcp://10.0.0.2:80"), service("b", "tcp://10.0.0.1:80"), service("a", "tcp://10.0.0.9:80"), service("d", "tcp://10.0.0.4:80"),
+	}, nil)
+	wantError(t, err, `service "a"`, `service "b"`, `service "c"`)
+	for frontend, want := range map[string]string{
+		"tcp://10.0.0.1:80": "a", "tcp://10.0.0.2:80": "b", "tcp://10.0.0.3:80": "c", "tcp://10.0.0.4:80": "d", "tcp://10.0.0.9:80": "taken",
+	} {
+		if got := owner(s, frontend); got != want {
+			t.Errorf("%s is of %q, want %q", frontend, got, want)
+		}
+	}
+}

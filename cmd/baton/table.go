@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -101,7 +102,7 @@ func (t *table) start() {
 		}
 	}
 	if !t.wide {
-		t.shrink()
+		t.shrink(t.widths)
 	}
 	t.print(title)
 	for _, row := range t.rows {
@@ -111,29 +112,45 @@ func (t *table) start() {
 }
 
 // shrink takes from the widest columns until the table fits.
-func (t *table) shrink() {
-	total := tableGap * (len(t.widths) - 1)
-	for _, w := range t.widths {
+func (t *table) shrink(widths []int) {
+	total := tableGap * (len(widths) - 1)
+	for _, w := range widths {
 		total += w
 	}
 	for ; total > tableWidth; total-- {
 		widest := -1
 		for i, c := range t.columns {
-			if (c.cut || c.prose) && t.widths[i] > tableFloor && (widest < 0 || t.widths[i] > t.widths[widest]) {
+			if (c.cut || c.prose) && widths[i] > tableFloor && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
 		if widest < 0 {
 			return
 		}
-		t.widths[widest]--
+		widths[widest]--
 	}
+}
+
+// widthsFor is the widths of a row's columns. A late row may have a word that is longer
+// than all before it and is not to be cut: then others give way.
+func (t *table) widthsFor(row []string) []int {
+	widths := slices.Clone(t.widths)
+	for i, c := range t.columns {
+		if !c.cut && !c.prose {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	if !t.wide {
+		t.shrink(widths)
+	}
+	return widths
 }
 
 func (t *table) print(row []string) {
 	if t.err != nil {
 		return
 	}
+	widths := t.widthsFor(row)
 	var b strings.Builder
 	for i, cell := range row {
 		if i > 0 {
@@ -142,11 +159,11 @@ func (t *table) print(row []string) {
 		switch c := t.columns[i]; {
 		case t.wide:
 		case c.cut:
-			cell = shorten(cell, t.widths[i])
+			cell = shorten(cell, widths[i])
 		case c.prose:
-			cell = clip(cell, t.widths[i])
+			cell = clip(cell, widths[i])
 		}
-		pad := strings.Repeat(" ", max(0, t.widths[i]-utf8.RuneCountInString(cell)))
+		pad := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
 		if t.columns[i].right {
 			cell = pad + cell
 		} else {

@@ -148,6 +148,33 @@ func TestLongTable(t *testing.T) {
 	}
 }
 
+// A row that comes late may have longer words than those that the widths were made for.
+func TestLateRowsFit(t *testing.T) {
+	var out bytes.Buffer
+	table := newTable(&out, false, []column{
+		{title: "CLIENT", cut: true}, {title: "BACKEND", cut: true}, {title: "PATH"}, {title: "BYTES", right: true},
+	})
+	for range tableProbe {
+		if err := table.add(longV6+longV6, longV6, "bpf", "0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out.Reset()
+	for _, path := range []string{"userspace", "bpf"} {
+		if err := table.add(longV6+longV6, longV6, path, "1023.5K"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line := range strings.Lines(out.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n != tableWidth {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if !strings.Contains(out.String(), ":65535  userspace  1023.5K\n") {
+		t.Errorf("got\n%s", &out)
+	}
+}
+
 func TestLimitedTable(t *testing.T) {
 	var out bytes.Buffer
 	if err := drawBackends(strings.NewReader(backendsList), &out, false, 1); err != nil {

@@ -14,7 +14,6 @@ import (
 )
 
 func newHandoffCommand() *cobra.Command {
-	var t target
 	cmd := &cobra.Command{
 		Use:   "handoff ID",
 		Short: "Hand a flow over to the kernel now",
@@ -22,35 +21,21 @@ func newHandoffCommand() *cobra.Command {
 whether or not it is old and big enough for its service's offload policy; the
 first digits of the id are enough, four or more, when no other flow begins like
 that. When the flow stays in userspace the command says why and exits with 1.`,
-		Args:              oneFlow,
-		ValidArgsFunction: completeFlow(&t),
 	}
-	t.register(cmd)
-	format := registerOutput(cmd, asTable, asJSON)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return t.ask(cmd, func(ctx context.Context, c *client.Client) error {
-			res, err := c.Handoff(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			if format.value == asJSON {
-				if err := writeJSON(cmd.OutOrStdout(), res); err != nil || res.Result == flow.HandoffDone {
-					return err
-				}
-				return errTold
-			}
-			if res.Result != flow.HandoffDone {
-				return notHandedOff(&res)
-			}
-			what := "handed off to "
-			if res.Before {
-				what = "was handed off before, to "
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s (%s)\n", res.Flow.ID, what+string(res.Flow.Path), describeFlow(&res.Flow))
-			return err
-		})
-	}
-	return cmd
+	return newFlowCommand(cmd, func(ctx context.Context, c *client.Client, id string) (a flowAnswer, err error) {
+		res, err := c.Handoff(ctx, id)
+		if err != nil {
+			return a, err
+		}
+		a = flowAnswer{result: res, flow: res.Flow, what: "handed off to " + string(res.Flow.Path)}
+		if res.Before {
+			a.what = "was handed off before, to " + string(res.Flow.Path)
+		}
+		if res.Result != flow.HandoffDone {
+			a.notFine = notHandedOff(&res)
+		}
+		return a, nil
+	})
 }
 
 // notHandedOff says why a flow stays where it is.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -10,33 +9,21 @@ import (
 )
 
 func newResetCommand() *cobra.Command {
-	var t target
 	cmd := &cobra.Command{
 		Use:   "reset ID",
 		Short: "End a flow with a reset to both sides",
 		Long: `End the flow with this id, as ` + "`baton flows`" + ` shows it; its first digits are enough,
 four or more, when no other flow begins like that.`,
-		Args:              oneFlow,
-		ValidArgsFunction: completeFlow(&t),
 	}
-	t.register(cmd)
-	format := registerOutput(cmd, asTable, asJSON)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return t.ask(cmd, func(ctx context.Context, c *client.Client) error {
-			res, err := c.Reset(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			if format.value == asJSON {
-				return writeJSON(cmd.OutOrStdout(), res)
-			}
-			what := "reset"
-			if !res.Ended {
-				what = "reset asked for, not seen to end yet"
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s (%s)\n", res.Flow.ID, what, describeFlow(&res.Flow))
-			return err
-		})
-	}
-	return cmd
+	return newFlowCommand(cmd, func(ctx context.Context, c *client.Client, id string) (a flowAnswer, err error) {
+		res, err := c.Reset(ctx, id)
+		if err != nil {
+			return a, err
+		}
+		a = flowAnswer{result: res, flow: res.Flow, what: "reset"}
+		if !res.Ended {
+			a.what = "reset asked for, not seen to end yet"
+		}
+		return a, nil
+	})
 }

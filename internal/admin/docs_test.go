@@ -114,7 +114,7 @@ func stringsOf[T ~string](list []T) (out []string) {
 }
 
 var (
-	metricRow  = regexp.MustCompile("(?m)^\\| `(baton_[a-z_]+)` \\| (\\w+) \\|[^|]*\\|([^|]*)\\|")
+	metricRow  = regexp.MustCompile("(?m)^\\| `((?:baton|kubeproxy)_[a-z_]+)` \\| (\\w+) \\|[^|]*\\|([^|]*)\\|")
 	metricDesc = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
 )
 
@@ -124,9 +124,12 @@ func TestDocumentedMetrics(t *testing.T) {
 		documented[m[1]] = strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(m[3]), "`", ""), " ", "")
 	}
 	m := NewMetrics()
+	if err := m.ForKubernetes(func() KubernetesState { return KubernetesState{} }); err != nil {
+		t.Fatal(err)
+	}
 	c := &collector{registry: flow.NewRegistry(flow.Options{}), store: store.New(store.Options{})}
 	descs := make(chan *prometheus.Desc, 100)
-	for _, x := range []prometheus.Collector{c, healthCollector{}, m.Dial.h, m.Programming.h, m.Handoff.h, m.handoffs} {
+	for _, x := range []prometheus.Collector{c, healthCollector{}, kubernetesCollector{}, m.SyncRules.h, m.NetworkProgramming.h, m.Dial.h, m.Programming.h, m.Handoff.h, m.handoffs} {
 		x.Describe(descs)
 	}
 	close(descs)

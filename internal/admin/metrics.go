@@ -24,6 +24,10 @@ type Metrics struct {
 	Programming Histogram // baton_programming_seconds: one round of the reconcile loop
 	Handoff     Histogram // baton_handoff_seconds: how long the packets of a flow were held
 
+	// After ForKubernetes.
+	SyncRules          Histogram // kubeproxy_sync_proxy_rules_duration_seconds: one round of the reconcile loop
+	NetworkProgramming Histogram // kubeproxy_network_programming_duration_seconds: from a change in the cluster until it is in force
+
 	handoffs *prometheus.CounterVec
 	registry *prometheus.Registry
 }

@@ -50,6 +50,12 @@ func (s *Server) routeReadOnly(mux *http.ServeMux) {
 	mux.HandleFunc("GET /readyz", probe(s.o.Readiness.Ready))
 	mux.HandleFunc("GET /livez", probe(s.o.Readiness.Live))
 	mux.HandleFunc("GET /healthz", probe(s.o.Readiness.Live))
+	if s.o.ProxyMode != "" {
+		mux.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			io.WriteString(w, s.o.ProxyMode)
+		})
+	}
 }
 
 // bounded gives every answer a time to be read in, and every request a size.

@@ -57,6 +57,8 @@ type Options struct {
 	Doctor    func(context.Context) any   // what /v1/doctor answers; nil = not there
 	Upgrade   UpgradeFunc                 // hands everything over to another process; nil = cannot
 	Instance  Holder                      // who we are
+	Node      NodeOptions                 // where to ask whether this node takes traffic
+	ProxyMode string                      // what /proxyMode says; "" = it is not there
 	Version   string
 	Log       *slog.Logger // nil = silent
 
@@ -87,6 +89,7 @@ type Server struct {
 	closers   []func() error
 	socket    *unixSocket // nil = there is none
 	tcp       net.Listener
+	node      net.Listener
 	listeners []served
 	closeOnce sync.Once
 	closeErr  error
@@ -129,7 +132,10 @@ func New(o Options) (_ *Server, err error) {
 	if err := s.listenUnix(); err != nil {
 		return nil, err
 	}
-	return s, s.listenTCP()
+	if err := s.listenTCP(); err != nil {
+		return nil, err
+	}
+	return s, s.listenNode()
 }
 
 func (s *Server) listenUnix() (err error) {
@@ -156,6 +162,18 @@ func (s *Server) listenTCP() (err error) {
 		}
 	}
 	return s.serve(s.tcp, maxTCPConns, 0, s.readOnly())
+}
+
+func (s *Server) listenNode() (err error) {
+	if s.o.Node.Address == "" {
+		return nil
+	}
+	if s.node = s.o.Node.TCP; s.node == nil {
+		if s.node, err = net.Listen("tcp", s.o.Node.Address); err != nil {
+			return fmt.Errorf("listen for questions about this node's health on %s: %w", s.o.Node.Address, err)
+		}
+	}
+	return s.serve(s.node, maxTCPConns, 0, s.nodeHealth())
 }
 
 func (s *Server) serve(l net.Listener, conns, spare int, h http.Handler) error {

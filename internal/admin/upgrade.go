@@ -145,11 +145,13 @@ func (s *Server) Keep() error {
 // TCPListener is the listener for metrics and health, nil when there is none.
 func (s *Server) TCPListener() net.Listener { return s.tcp }
 
-// LeaveTCP stops to take connections for metrics and health on TCP: another process
-// has the listener too.
+// NodeListener is the listener for questions about the node, nil when there is none.
+func (s *Server) NodeListener() net.Listener { return s.node }
+
+// LeaveTCP stops to take connections on TCP: another process has the listeners too.
 func (s *Server) LeaveTCP() {
 	for _, l := range s.listeners {
-		if s.tcp != nil && l.l.Listener == s.tcp {
+		if _, unix := l.l.Listener.(*unixSocket); !unix {
 			l.l.leave()
 			l.srv.SetKeepAlivesEnabled(false)
 		}

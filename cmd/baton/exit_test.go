@@ -53,6 +53,8 @@ func TestExitCodes(t *testing.T) {
 		{"check --config " + none, 1, "", "no such file"},
 		{"run --config " + none, 1, "", "no such file"},
 		{"flows --socket " + none, 1, "", "no baton is running here"},
+		{"ready --socket " + none, 1, "", "no baton is running here"},
+		{"ready --pid -1", 2, "", "--pid -1 is no process"},
 		{"drain web --socket " + none, 1, "", "no baton is running here"},
 
 		{"flws", 2, "", `unknown command "flws": did you mean flows?`},

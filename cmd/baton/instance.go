@@ -207,7 +207,7 @@ func (in *instance) build(config *file.Config) (err error) {
 // been programmed.
 func (in *instance) serve(ctx context.Context, config *file.Config) (err error) {
 	running := in.ctx
-	in.source, err = file.NewSource(config, in.store.Source("file"), file.Options{Log: in.log})
+	in.source, err = file.NewSource(config, in.store.Source("file"), file.Options{Log: in.log, Applied: in.o.notify.reloaded})
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ wrong.`,
 	root.AddCommand(
 		newRunCommand(), newCheckCommand(), newDoctorCommand(), newCleanupCommand(), newVersionCommand(),
 		newServicesCommand(), newBackendsCommand(), newFlowsCommand(), newTraceCommand(),
-		newDrainCommand(), newUndrainCommand(), newHandoffCommand(), newResetCommand(), newDemoCommand(),
+		newDrainCommand(), newUndrainCommand(), newHandoffCommand(), newResetCommand(), newReadyCommand(), newDemoCommand(),
 	)
 	return root
 }

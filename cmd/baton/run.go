@@ -28,6 +28,8 @@ type runOptions struct {
 	accessLog   bool
 	xdp         bool
 	upgrade     bool
+
+	notify *notifier // the service manager; nil = none
 }
 
 func newRunCommand() *cobra.Command {
@@ -102,12 +104,20 @@ func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
+	notify, err := openNotifier()
+	if err != nil {
+		return err
+	}
+	defer notify.Close()
+	o.notify = notify
 	log, release := holdLog(ctx, log)
 	in, err := startInstance(ctx, o, log)
 	if err != nil {
 		return err
 	}
 	release()
+	defer notify.watch(in.lifecycle.Live)()
+	notify.ready()
 	counts := in.store.Snapshot().Counts()
 	log.Info("serving", "services", counts.Services, "frontends", counts.Frontends, "backends", counts.Backends,
 		"config", o.config, "socket", in.o.socket, "pid", os.Getpid())
@@ -115,6 +125,7 @@ func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 		select {
 		case s := <-signals:
 			if s == syscall.SIGHUP {
+				notify.reloading()
 				in.source.Reload()
 				continue
 			}
@@ -139,9 +150,13 @@ func (in *instance) shutdown(signals <-chan os.Signal) error {
 	return in.drain(signals, flow.ReasonDrainTimeout, in.o.exitTimeout)
 }
 
-// drain waits for the flows to end, resets what is left, and stops.
+// drain waits for the flows to end, resets what is left, and stops. Of the signals that
+// ask for a stop the first lets flows have their time; after a handover it is still to
+// come, from whoever looks after the old process.
 func (in *instance) drain(signals <-chan os.Signal, reason flow.Reason, timeout time.Duration) error {
+	in.o.notify.stopping()
 	in.lifecycle.SetDraining()
+	asked := !in.handing.isDone()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	go func() { // a second signal does not wait; SIGHUP means nothing any more
@@ -150,8 +165,13 @@ func (in *instance) drain(signals <-chan os.Signal, reason flow.Reason, timeout 
 			case <-ctx.Done():
 				return
 			case s := <-signals:
-				if s != syscall.SIGHUP {
+				switch {
+				case s == syscall.SIGHUP:
+				case asked:
 					cancel()
+				default:
+					asked = true
+					in.log.Info("flows have their time already: another signal ends them", "signal", s.String())
 				}
 			}
 		}

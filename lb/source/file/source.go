@@ -21,6 +21,9 @@ type Sink interface {
 type Options struct {
 	Watch WatchOptions
 	Log   *slog.Logger // nil = nothing is logged
+
+	// Applied is called when content has been taken or refused, the first one aside. nil = not.
+	Applied func()
 }
 
 // Source keeps a sink as the file says.
@@ -28,6 +31,7 @@ type Source struct {
 	running *Config // whose settings outside services are in force
 	sink    Sink
 	log     *slog.Logger
+	applied func()
 	watcher *Watcher
 
 	mu     sync.Mutex // guards what follows
@@ -55,12 +59,15 @@ func NewSource(first *Config, sink Sink, o Options) (*Source, error) {
 	if o.Watch.Log == nil {
 		o.Watch.Log = o.Log
 	}
+	if o.Applied == nil {
+		o.Applied = func() {}
+	}
 	if err := sink.Replace(first.Services); err != nil {
 		return nil, err
 	}
 	sink.Synced()
 	return &Source{
-		running: first, sink: sink, log: o.Log, watcher: NewWatcher(first.File, first, o.Watch),
+		running: first, sink: sink, log: o.Log, applied: o.Applied, watcher: NewWatcher(first.File, first, o.Watch),
 		status: Status{File: first.File, Services: len(first.Services), Loaded: time.Now(), Loads: 1},
 	}, nil
 }
@@ -82,6 +89,7 @@ func (s *Source) Status() Status {
 }
 
 func (s *Source) apply(c *Config, err error) {
+	defer s.applied()
 	if err == nil {
 		err = s.sink.Replace(c.Services)
 	}

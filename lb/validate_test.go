@@ -147,7 +147,9 @@ func TestFaults(t *testing.T) {
 		{"frontend with a zone", func(s *Service) { s.Frontends[1] = frontendAt("[fe80::1%eth0]:80") }, "frontends[1]: fe80::1%eth0 has a zone"},
 		{"several addresses for tcp", func(s *Service) { s.Frontends[1].More = []netip.Addr{netip.MustParseAddr("fd97::1")} }, "frontends[1]: several addresses are for sctp only"},
 		{"subset", func(s *Service) { s.Frontends[0].Subset = "upstairs" }, `frontends[0].subset: "upstairs" is unknown`},
-		{"inside subset", func(s *Service) { s.Frontends[0].Inside, s.Frontends[0].InsideSubset = prefixes("10.0.0.0/8"), "upstairs" }, `frontends[0].insideSubset: "upstairs" is unknown`},
+		{"inside subset", func(s *Service) {
+			s.Frontends[0].Inside, s.Frontends[0].InsideSubset = prefixes("10.0.0.0/8"), "upstairs"
+		}, `frontends[0].insideSubset: "upstairs" is unknown`},
 		{"nobody inside", func(s *Service) { s.Frontends[0].InsideSubset = NearBackends }, "frontends[0].insideSubset: is for nobody"},
 		{"inside", func(s *Service) { s.Frontends[1].Inside = prefixes("::ffff:10.0.0.0/104") }, "frontends[1].inside[0]: ::ffff:10.0.0.0/104 is an IPv4 prefix"},
 		{"whenNone", func(s *Service) { s.Frontends[0].WhenNone = "wait" }, `frontends[0].whenNone: "wait" is unknown`},

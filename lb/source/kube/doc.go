@@ -1,11 +1,21 @@
 // Package kube owns the translation of Kubernetes objects (Services and
-// EndpointSlices, with what they need of Nodes) into services of ours, from the
-// API server or from files of such objects. It alone imports client-go.
+// EndpointSlices, with what they need of the Node) into services of ours, from
+// the API server or from files of such objects. It alone imports client-go.
 //
-// It upserts and deletes single objects and says when it has synced; a faulty
-// object is refused by name and stops no other. It will never program anything
-// itself, and never write to the API server.
+// It upserts and deletes single objects and says when it has synced. A faulty
+// object is reported by name, served as far as it can be, and stops no other
+// (Fault). It programs nothing itself, and writes nothing to the API server but
+// events.
 //
-// There is no code here yet. The seam it fills is the one that package file fills
-// for baton.yaml.
+// # Translation
+//
+// The translation is pure. ReadService, ReadSlice and ReadNode make of an object
+// all that is wanted of it: addresses are parsed there, once, and names are
+// shared; what they return can stand in an informer's cache in the object's
+// place. A Translator holds these, joins slices and services, and Take gives
+// what has changed since it was last asked, so that a change of one slice costs
+// the merging of one service. docs/kubernetes.md has the semantics, row by row.
+//
+// A service of ours is one port of a Service: "namespace/name:port", or
+// "namespace/name" for a port without a name.
 package kube

@@ -201,6 +201,11 @@ func (r *Record) tellEnd(f func()) bool {
 // the path that carried the flow calls it. Later calls do nothing.
 func (r *Record) Finish(by By, reason Reason) { r.registry.finish(r, by, reason) }
 
+// Leave takes the record out of the registry: the flow goes on, and is another
+// process's from now on. It has no end here, only what it has carried until now. Whoever
+// waits for its end is told.
+func (r *Record) Leave() { r.registry.leave(r) }
+
 // View copies the record.
 func (r *Record) View() View {
 	r.mu.Lock()

@@ -89,27 +89,9 @@ func (r *Registry) Open(s Spec) *Record {
 }
 
 func (r *Registry) finish(rec *Record, by By, reason Reason) {
-	sh := r.shard(rec.id)
-	sh.mu.Lock()
-	rec.mu.Lock()
-	if rec.state == Ended {
-		rec.mu.Unlock()
-		sh.mu.Unlock()
+	v, whenEnded, ok := r.unlist(rec, by, reason)
+	if !ok {
 		return
-	}
-	rec.state, rec.endedBy, rec.reason, rec.endedAt = Ended, by, reason, r.now()
-	rec.base, rec.path = rec.countersLocked(), nil
-	sh.bookLocked(rec)
-	load, whenEnded := rec.load, rec.whenEnded
-	rec.load = nil
-	v := rec.viewLocked(true)
-	rec.mu.Unlock()
-	delete(sh.live, rec.id)
-	sh.total[EndedKey{v.Service, v.Protocol, v.Path, by, reason}]++
-	sh.mu.Unlock()
-
-	if load != nil {
-		r.loads.closed(load)
 	}
 	if whenEnded != nil {
 		whenEnded()
@@ -123,6 +105,41 @@ func (r *Registry) finish(rec *Record, by By, reason Reason) {
 		e.BytesToBackend, e.BytesToClient = v.BytesToBackend, v.BytesToClient
 		e.PacketsToBackend, e.PacketsToClient = v.PacketsToBackend, v.PacketsToClient
 	})
+}
+
+func (r *Registry) leave(rec *Record) {
+	if _, whenEnded, ok := r.unlist(rec, "", ""); ok && whenEnded != nil {
+		whenEnded()
+	}
+}
+
+// unlist takes a flow that is live out of the list, and counts its end unless it has
+// none here: by is empty.
+func (r *Registry) unlist(rec *Record, by By, reason Reason) (v View, whenEnded func(), ok bool) {
+	sh := r.shard(rec.id)
+	sh.mu.Lock()
+	rec.mu.Lock()
+	if rec.state == Ended {
+		rec.mu.Unlock()
+		sh.mu.Unlock()
+		return v, nil, false
+	}
+	rec.state, rec.endedBy, rec.reason, rec.endedAt = Ended, by, reason, r.now()
+	rec.base, rec.path = rec.countersLocked(), nil
+	sh.bookLocked(rec)
+	load := rec.load
+	rec.load = nil
+	v, whenEnded = rec.viewLocked(true), rec.whenEnded
+	rec.mu.Unlock()
+	delete(sh.live, rec.id)
+	if by != "" {
+		sh.total[EndedKey{v.Service, v.Protocol, v.Path, by, reason}]++
+	}
+	sh.mu.Unlock()
+	if load != nil {
+		r.loads.closed(load)
+	}
+	return v, whenEnded, true
 }
 
 // Get finds a live flow.

@@ -92,6 +92,32 @@ func TestLastEnded(t *testing.T) {
 	}
 }
 
+// A flow that is another process's from now on is listed no more, and has not ended.
+func TestLeave(t *testing.T) {
+	r := NewRegistry(Options{OnEnded: func(v *View) { t.Errorf("%+v has ended", v) }})
+	events := r.Subscribe(nil, 10)
+	defer events.Close()
+	s := web()
+	s.Load = r.Acquire("web", frontend)
+	rec := r.Open(s)
+	rec.Attach(PathBPF, pathOf(3, 4))
+	told := 0
+	rec.WhenEnded(func() { told++ })
+	for len(events.C) > 0 {
+		<-events.C
+	}
+	rec.Leave()
+	rec.Leave()
+	rec.Finish(ByClient, ReasonClosed)
+	st := r.Stats()
+	if r.Len() != 0 || len(r.LastEnded()) != 0 || len(st.Ended) != 0 || len(st.Active) != 0 || len(events.C) != 0 {
+		t.Errorf("%d live, %d ended, %+v, %d events", r.Len(), len(r.LastEnded()), st, len(events.C))
+	}
+	if st.Bytes[BytesKey{"web", ToClient, PathBPF}] != 4 || s.Load.Flows() != 0 || told != 1 {
+		t.Errorf("%v, %d open flows, told %d times", st.Bytes, s.Load.Flows(), told)
+	}
+}
+
 func TestOnEndedSeesTheFinalCounters(t *testing.T) {
 	var got View
 	r := NewRegistry(Options{OnEnded: func(v *View) { got = *v }})

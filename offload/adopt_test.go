@@ -25,6 +25,9 @@ func TestAdopt(t *testing.T) {
 	})
 	view := rec.View()
 	w.stop()
+	if live, ended := w.registry.Len(), len(w.registry.LastEnded()); live+ended > 0 {
+		t.Errorf("%d records are live where nobody has the flow any more, %d ended", live, ended)
+	}
 
 	next := k.Reopen()
 	good := next.Flows()[0].Spec()

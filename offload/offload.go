@@ -182,7 +182,8 @@ func (o *Offloader) Flows() int {
 }
 
 // Close gives up the attempts that are being made, and lets go of the kernel. Flows
-// live on in there, and while some do their ports stay reserved.
+// live on in there, and while some do their ports stay reserved; the registry lists
+// them no more.
 func (o *Offloader) Close() error {
 	o.mu.Lock()
 	if o.closing {
@@ -193,7 +194,13 @@ func (o *Offloader) Close() error {
 	o.mu.Unlock()
 	o.left.Store(true)
 	o.tryNoMore()
-	return o.closeParts()
+	err := o.closeParts()
+	for _, p := range o.allPaths() {
+		if p.record != nil {
+			p.record.Leave()
+		}
+	}
+	return err
 }
 
 func (o *Offloader) closeParts() error {

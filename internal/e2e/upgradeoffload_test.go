@@ -69,6 +69,32 @@ func TestUpgradeOfOffloaded(t *testing.T) {
 	})
 }
 
+// A flow in the kernel is listed by the process that looks after it, and by no other.
+func TestUpgradeListsFlowsOnce(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		beside := w
+		beside.vip = netip.AddrPortFrom(w.vip.Addr(), w.vip.Port()+1)
+		services := w.service(nil, inKernel) + beside.another("beside", "tcp", 0, inUserspace)
+		b := start(t, w.Balancer, services)
+		gone, _ := w.named(t)
+		stays, _ := beside.named(t)
+		id := b.inKernelNow(gone.LocalAddr())[0].ID
+		next := b.upgrade(w, services)
+		if all := b.upgraded().flows(); len(all) != 1 || all[0].Service != "beside" {
+			t.Errorf("the old process lists %+v", all)
+		}
+		if all := b.upgraded().ended(); len(all) != 0 {
+			t.Errorf("in the old process have ended %+v", all)
+		}
+		if all := next.flows(); len(all) != 1 || all[0].ID != id {
+			t.Errorf("the new process lists %+v, want %s", all, id)
+		}
+		gone.works(t)
+		stays.works(t)
+	})
+}
+
 // UDP sessions that the kernel carries lose no datagram, nor their backend.
 func TestUpgradeOfOffloadedUDP(t *testing.T) {
 	const clients = 6

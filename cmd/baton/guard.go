@@ -33,13 +33,13 @@ func (g guard) Unprotect(vips []netip.Addr) error {
 }
 
 func (g guard) Answer(at map[lb.FrontendKey]relay.Answer) error {
-	u := bpf.GuardUpdate{Answers: make(map[lb.FrontendKey]bpf.Answer, len(at))}
+	u := bpf.GuardUpdate{Rules: make(map[lb.FrontendKey]bpf.Rule, len(at))}
 	for k, a := range at {
 		if a == relay.AnswerNone {
 			u.Forget = append(u.Forget, k)
 			continue
 		}
-		u.Answers[k] = bpfAnswers[a]
+		u.Rules[k] = bpf.Rule{All: bpfAnswers[a]}
 	}
 	return g.bpf.Update(u)
 }
@@ -54,6 +54,7 @@ func (g guard) drops() map[flow.Drop]uint64 {
 	}
 	return map[flow.Drop]uint64{
 		flow.DropClosedPort: c.Closed, flow.DropNoUsable: c.Refused + c.Silent, flow.DropShutdown: c.NoSocket,
+		flow.DropDenied: c.Denied,
 	}
 }
 

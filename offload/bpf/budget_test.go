@@ -12,7 +12,7 @@ import (
 // budgets holds every program and the number of instructions that it may have: what each packet may cost at most, and far
 // from what a verifier accepts. Raise one with a reason.
 var budgets = map[string]int{
-	guardProgGuard:   160,
+	guardProgGuard:   240, // sources are looked up at most once, wildcard frontends where no VIP is
 	divertProgDivert: 700,
 
 	flowProgFlowIngress: 4500, // it has the tracking twice: for the gate and for what goes on

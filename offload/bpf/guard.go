@@ -33,6 +33,7 @@ type Guard struct {
 	link     *link.NetNsLink             // kept: the collector would close it, and that detaches
 	capacity int                         // of each table
 	own      map[guardSlot]guardFrontend // at which steered sockets are bound
+	sets     sourceSets
 	closed   bool
 }
 
@@ -52,7 +53,7 @@ func AttachGuard(o GuardOptions) (*Guard, error) {
 // LoadGuard loads a guard that sees no packet before Attach. It can be told everything meanwhile: beside another guard, one
 // that knows less would refuse what that one lets through.
 func LoadGuard(o GuardOptions) (_ *Guard, err error) {
-	g := &Guard{capacity: max(1, cmp.Or(o.Frontends, DefaultFrontends)), own: make(map[guardSlot]guardFrontend)}
+	g := &Guard{capacity: max(1, cmp.Or(o.Frontends, DefaultFrontends)), own: make(map[guardSlot]guardFrontend), sets: newSourceSets()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("attach guard: %w", explain(err, guardNeeds)), g.Close())
@@ -102,6 +103,7 @@ func loadGuardTables(capacity int, before *guardObjects) (o guardObjects, err er
 	if before != nil {
 		options.MapReplacements = map[string]*ebpf.Map{
 			guardMapGuardSockets: before.GuardSockets, guardMapGuardCounts: before.GuardCounts,
+			guardMapGuardSources: before.GuardSources,
 		}
 	}
 	err = spec.LoadAndAssign(&o, &options)

@@ -53,7 +53,8 @@ const (
 	guardCountCOUNT_REFUSED   guardCount = 3
 	guardCountCOUNT_CLOSED    guardCount = 4
 	guardCountCOUNT_NO_SOCKET guardCount = 5
-	guardCountCOUNTS          guardCount = 6
+	guardCountCOUNT_DENIED    guardCount = 6
+	guardCountCOUNTS          guardCount = 7
 )
 
 type guardFrontend struct {
@@ -62,6 +63,13 @@ type guardFrontend struct {
 	Port     uint16
 	Protocol uint8
 	Pad      uint8
+}
+
+type guardRule struct {
+	_       structs.HostLayout
+	All     guardAnswer
+	Inside  guardAnswer
+	Sources uint32
 }
 
 type guardSlot uint32
@@ -73,6 +81,20 @@ const (
 	guardSlotSLOTS       guardSlot = 8
 )
 
+type guardSource struct {
+	_       structs.HostLayout
+	Prefix  uint32
+	Set     uint32
+	Address guardAddress
+}
+
+type guardWho uint32
+
+const (
+	guardWhoWHO_ALLOWED guardWho = 1
+	guardWhoWHO_INSIDE  guardWho = 2
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -80,6 +102,7 @@ const (
 	guardMapGuardCounts    = "guard_counts"
 	guardMapGuardFrontends = "guard_frontends"
 	guardMapGuardSockets   = "guard_sockets"
+	guardMapGuardSources   = "guard_sources"
 	guardMapGuardVips      = "guard_vips"
 	guardProgGuard         = "guard"
 )
@@ -136,6 +159,7 @@ type guardMapSpecs struct {
 	GuardCounts    *ebpf.MapSpec `ebpf:"guard_counts"`
 	GuardFrontends *ebpf.MapSpec `ebpf:"guard_frontends"`
 	GuardSockets   *ebpf.MapSpec `ebpf:"guard_sockets"`
+	GuardSources   *ebpf.MapSpec `ebpf:"guard_sources"`
 	GuardVips      *ebpf.MapSpec `ebpf:"guard_vips"`
 }
 
@@ -168,6 +192,7 @@ type guardMaps struct {
 	GuardCounts    *ebpf.Map `ebpf:"guard_counts"`
 	GuardFrontends *ebpf.Map `ebpf:"guard_frontends"`
 	GuardSockets   *ebpf.Map `ebpf:"guard_sockets"`
+	GuardSources   *ebpf.Map `ebpf:"guard_sources"`
 	GuardVips      *ebpf.Map `ebpf:"guard_vips"`
 }
 
@@ -176,6 +201,7 @@ func (m *guardMaps) Close() error {
 		m.GuardCounts,
 		m.GuardFrontends,
 		m.GuardSockets,
+		m.GuardSources,
 		m.GuardVips,
 	)
 }

@@ -27,7 +27,7 @@ func TestVIPAnswersAtFrontendsOnly(t *testing.T) {
 		g.expect(t, ssh, "", errRefused)
 		g.expect(t, at(23), "", errRefused)
 		g.expect(t, web, "", errRefused)
-		g.update(t, GuardUpdate{Answers: map[lb.FrontendKey]Answer{web: AnswerOwn}})
+		g.update(t, GuardUpdate{Rules: map[lb.FrontendKey]Rule{web: {All: AnswerOwn}}})
 		g.expect(t, web, "web", nil)
 		g.expect(t, ssh, "", errRefused)
 		g.update(t, GuardUpdate{Forget: []lb.FrontendKey{web}})
@@ -48,13 +48,13 @@ func TestAnswers(t *testing.T) {
 	g := newGround(t, GuardOptions{})
 	eachKind(t, func(t *testing.T, at func(uint16) lb.FrontendKey) {
 		web := at(sshPort) // the port of somebody else: nothing may fall through to it
-		g.update(t, GuardUpdate{Answers: map[lb.FrontendKey]Answer{web: AnswerSilent}})
+		g.update(t, GuardUpdate{Rules: map[lb.FrontendKey]Rule{web: {All: AnswerSilent}}})
 		g.expect(t, web, "", errSilence)
-		g.update(t, GuardUpdate{Answers: map[lb.FrontendKey]Answer{web: AnswerRefuse}})
+		g.update(t, GuardUpdate{Rules: map[lb.FrontendKey]Rule{web: {All: AnswerRefuse}}})
 		g.expect(t, web, "", errRefused)
-		g.update(t, GuardUpdate{Answers: map[lb.FrontendKey]Answer{web: AnswerShared}})
+		g.update(t, GuardUpdate{Rules: map[lb.FrontendKey]Rule{web: {All: AnswerShared}}})
 		g.expect(t, web, "", errRefused) // nothing is shared yet
-		g.update(t, GuardUpdate{Answers: map[lb.FrontendKey]Answer{web: AnswerOwn}})
+		g.update(t, GuardUpdate{Rules: map[lb.FrontendKey]Rule{web: {All: AnswerOwn}}})
 		g.expect(t, web, "ssh", nil)
 	})
 }
@@ -163,18 +163,18 @@ func TestTablesGrow(t *testing.T) {
 	g := newGround(t, GuardOptions{Frontends: 8})
 	web := lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vips[0], 80)}
 	g.serve(t, web, "web")
-	g.update(t, GuardUpdate{Protect: vips, Answers: map[lb.FrontendKey]Answer{web: AnswerOwn}})
-	answers, more := make(map[lb.FrontendKey]Answer), make([]netip.Addr, 0, 3000)
+	g.update(t, GuardUpdate{Protect: vips, Rules: map[lb.FrontendKey]Rule{web: {All: AnswerOwn}}})
+	rules, more := make(map[lb.FrontendKey]Rule), make([]netip.Addr, 0, 3000)
 	for i := range 3000 {
 		a := netip.AddrFrom4([4]byte{10, 97, byte(i >> 8), byte(i)})
 		more = append(more, a)
-		answers[lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(a, 80)}] = AnswerRefuse
+		rules[lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(a, 80)}] = Rule{All: AnswerRefuse}
 	}
 	before, err := g.guard.Counts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.update(t, GuardUpdate{Protect: more, Answers: answers})
+	g.update(t, GuardUpdate{Protect: more, Rules: rules})
 	g.expect(t, web, "web", nil)
 	for _, vip := range vips {
 		g.expect(t, lb.FrontendKey{Proto: flow.UDP, Address: netip.AddrPortFrom(vip, sshPort)}, "", errRefused)
@@ -234,7 +234,7 @@ func TestGuardTakesOver(t *testing.T) {
 	web := lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vips[0], 80)}
 	ssh := lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vips[0], sshPort)}
 	g.serve(t, web, "web")
-	all := GuardUpdate{Protect: vips, Answers: map[lb.FrontendKey]Answer{web: AnswerOwn}}
+	all := GuardUpdate{Protect: vips, Rules: map[lb.FrontendKey]Rule{web: {All: AnswerOwn}}}
 	g.update(t, all)
 	var next *Guard
 	var err error

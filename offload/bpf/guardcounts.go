@@ -10,6 +10,7 @@ type GuardCounts struct {
 	Refused  uint64 // refused at a frontend
 	Closed   uint64 // refused at a VIP's port that is no frontend
 	NoSocket uint64 // refused because the socket that should answer was not there
+	Denied   uint64 // swallowed because of who asked
 }
 
 // Counts reads what the guard has counted since it was attached.
@@ -21,7 +22,7 @@ func (g *Guard) Counts() (c GuardCounts, err error) {
 	}
 	for at, n := range map[guardCount]*uint64{
 		guardCountCOUNT_SHARED: &c.Shared, guardCountCOUNT_SILENT: &c.Silent, guardCountCOUNT_REFUSED: &c.Refused,
-		guardCountCOUNT_CLOSED: &c.Closed, guardCountCOUNT_NO_SOCKET: &c.NoSocket,
+		guardCountCOUNT_CLOSED: &c.Closed, guardCountCOUNT_NO_SOCKET: &c.NoSocket, guardCountCOUNT_DENIED: &c.Denied,
 	} {
 		var perCPU []uint64
 		if err := g.objects.GuardCounts.Lookup(at, &perCPU); err != nil {

@@ -20,6 +20,18 @@ const (
 	skPass = 1
 )
 
+// lookupFrom is lookup for the packet of a certain client.
+func lookupFrom(from netip.Addr, proto flow.Proto, to netip.AddrPort) *guardBpfSkLookup {
+	ctx := lookup(proto, to)
+	if from.Is4() {
+		b := from.As4()
+		ctx.RemoteIp4 = binary.NativeEndian.Uint32(b[:])
+		return ctx
+	}
+	ctx.RemoteIp6 = addressKey(from).Words
+	return ctx
+}
+
 // lookup is what the kernel asks the program when a packet arrives.
 func lookup(proto flow.Proto, to netip.AddrPort) *guardBpfSkLookup {
 	ctx := &guardBpfSkLookup{Protocol: uint32(proto), LocalPort: uint32(to.Port()), Family: unix.AF_INET6}
@@ -48,15 +60,20 @@ func TestProgram(t *testing.T) {
 		return silent[lb.FrontendKey{Proto: proto, Address: netip.AddrPortFrom(netip.MustParseAddr(loopback), 0)}]
 	}
 
-	answers := make(map[lb.FrontendKey]Answer)
+	rules := make(map[lb.FrontendKey]Rule)
 	for _, proto := range []flow.Proto{flow.TCP, flow.UDP} {
 		for _, vip := range append([]netip.Addr{netip.MustParseAddr("192.0.2.7")}, vips...) {
 			for port, a := range map[uint16]Answer{1: AnswerOwn, 2: AnswerShared, 3: AnswerSilent, 4: AnswerRefuse, 5: 77} {
-				answers[lb.FrontendKey{Proto: proto, Address: netip.AddrPortFrom(vip, port)}] = a
+				rules[lb.FrontendKey{Proto: proto, Address: netip.AddrPortFrom(vip, port)}] = Rule{All: a}
 			}
 		}
 	}
-	g.update(t, GuardUpdate{Protect: vips, Answers: answers})
+	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		for port, a := range map[uint16]Answer{4: AnswerSilent, 6: AnswerShared, 7: AnswerRefuse} {
+			rules[lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(any, port)}] = Rule{All: a}
+		}
+	}
+	g.update(t, GuardUpdate{Protect: vips, Rules: rules})
 
 	for _, tt := range []struct {
 		name   string
@@ -86,6 +103,14 @@ func TestProgram(t *testing.T) {
 		{"VIP in another family's dress", flow.TCP, "[::a60:a]:22", skPass, 0, GuardCounts{}},
 		{"frontend at an address of the host", flow.TCP, "192.0.2.7:3", skPass, silentOf(flow.TCP, "127.0.0.1"), GuardCounts{Silent: 1}},
 		{"refuse at an address of the host", flow.UDP, "192.0.2.7:4", skDrop, 0, GuardCounts{Refused: 1}},
+		{"wildcard", flow.TCP, "192.0.2.7:6", skPass, g.cookie(t, shared4), GuardCounts{Shared: 1}},
+		{"wildcard, IPv6", flow.TCP, "[2001:db8::7]:6", skPass, g.cookie(t, shared6), GuardCounts{Shared: 1}},
+		{"wildcard at the loopback address", flow.TCP, "127.0.0.1:6", skPass, g.cookie(t, shared4), GuardCounts{Shared: 1}},
+		{"wildcard of the other protocol", flow.UDP, "192.0.2.7:6", skPass, 0, GuardCounts{}},
+		{"wildcard is not at VIPs", flow.TCP, "10.96.0.10:6", skDrop, 0, GuardCounts{Closed: 1}},
+		{"wildcard is not at VIPs, IPv6", flow.TCP, "[fd96::10]:6", skDrop, 0, GuardCounts{Closed: 1}},
+		{"wildcard refuses", flow.TCP, "[2001:db8::7]:7", skDrop, 0, GuardCounts{Refused: 1}},
+		{"wildcard and an address of its own", flow.TCP, "192.0.2.7:4", skDrop, 0, GuardCounts{Refused: 1}},
 		{"other port there", flow.TCP, "192.0.2.7:22", skPass, 0, GuardCounts{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -117,7 +142,7 @@ func (g *ground) counts(t *testing.T) GuardCounts {
 }
 
 func (c GuardCounts) minus(d GuardCounts) GuardCounts {
-	return GuardCounts{c.Shared - d.Shared, c.Silent - d.Silent, c.Refused - d.Refused, c.Closed - d.Closed, c.NoSocket - d.NoSocket}
+	return GuardCounts{c.Shared - d.Shared, c.Silent - d.Silent, c.Refused - d.Refused, c.Closed - d.Closed, c.NoSocket - d.NoSocket, c.Denied - d.Denied}
 }
 
 func cookie(t *testing.T, fd int) uint64 {
@@ -143,11 +168,11 @@ func (g *ground) cookie(t *testing.T, ln *net.TCPListener) (v uint64) {
 
 // frontends makes n of them, at VIPs of their own.
 func frontends(n int) (u GuardUpdate) {
-	u.Answers = make(map[lb.FrontendKey]Answer, n)
+	u.Rules = make(map[lb.FrontendKey]Rule, n)
 	for i := range n {
 		vip := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
 		u.Protect = append(u.Protect, vip)
-		u.Answers[lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vip, 80)}] = AnswerShared
+		u.Rules[lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vip, 80)}] = Rule{All: AnswerShared}
 	}
 	return u
 }

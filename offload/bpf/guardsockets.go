@@ -49,7 +49,7 @@ func (g *Guard) steerLocked(fd int, kind guardSlot) error {
 		}
 	}
 	g.own[slot] = key
-	return g.putLocked(nil, map[lb.FrontendKey]Answer{bound: AnswerRefuse})
+	return g.putLocked(nil, map[lb.FrontendKey]Rule{bound: {All: AnswerRefuse}})
 }
 
 // socketKey tells what a socket is bound to.

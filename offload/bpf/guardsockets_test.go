@@ -47,12 +47,12 @@ func TestSharedListeners(t *testing.T) {
 			_, _ = c.Write([]byte(c.LocalAddr().String() + "\n")) // says what was asked
 		})
 		t.Cleanup(server.Close)
-		answers := make(map[lb.FrontendKey]Answer)
+		rules := make(map[lb.FrontendKey]Rule)
 		for _, port := range []uint16{sshPort, 80, 65535} {
-			answers[lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vip, port)}] = AnswerShared
+			rules[lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vip, port)}] = Rule{All: AnswerShared}
 		}
-		g.update(t, GuardUpdate{Protect: []netip.Addr{vip}, Answers: answers})
-		for k := range answers {
+		g.update(t, GuardUpdate{Protect: []netip.Addr{vip}, Rules: rules})
+		for k := range rules {
 			g.expect(t, k, k.Address.String(), nil)
 		}
 		g.expect(t, lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vip, 81)}, "", errRefused)
@@ -61,7 +61,7 @@ func TestSharedListeners(t *testing.T) {
 			t.Errorf("the shared socket answers at its own address %s: %q, %v", own, name, err)
 		}
 		server.Close()
-		for k := range answers {
+		for k := range rules {
 			g.expect(t, k, "", errRefused)
 		}
 	}
@@ -94,7 +94,7 @@ func TestSharedUDPSocket(t *testing.T) {
 	if err := g.share(pc.(*net.UDPConn)); err != nil {
 		t.Fatal(err)
 	}
-	g.update(t, GuardUpdate{Answers: map[lb.FrontendKey]Answer{{Proto: flow.UDP, Address: asked}: AnswerShared}})
+	g.update(t, GuardUpdate{Rules: map[lb.FrontendKey]Rule{{Proto: flow.UDP, Address: asked}: {All: AnswerShared}}})
 	client := dialUDP(t, g.client, netip.AddrPort{}, asked)
 	if _, err := client.Write([]byte("question")); err != nil {
 		t.Fatal(err)

@@ -24,10 +24,19 @@ const (
 	AnswerRefuse = Answer(guardAnswerANSWER_REFUSE) // a refusal, as at a closed port
 )
 
+// Rule says what answers at a frontend, by who asks.
+type Rule struct {
+	All     Answer
+	Inside  Answer // for clients in Sources.Inside
+	Sources Sources
+}
+
 // GuardUpdate changes what a guard does. Frontends need not be at VIPs that are protected: an answer holds at any address.
+// One at the wildcard address (0.0.0.0, ::) holds at every address of its family, but for those with an answer of their own
+// at that port, and those that are protected.
 type GuardUpdate struct {
-	Protect   []netip.Addr              // from now on these addresses refuse every port that is no frontend
-	Answers   map[lb.FrontendKey]Answer // what is said of a frontend replaces what was said before
+	Protect   []netip.Addr            // from now on these addresses refuse every port that is no frontend
+	Rules     map[lb.FrontendKey]Rule // what is said of a frontend replaces what was said before
 	Forget    []lb.FrontendKey
 	Unprotect []netip.Addr
 }
@@ -41,11 +50,11 @@ func (g *Guard) Update(u GuardUpdate) error {
 	if g.closed {
 		return ErrClosed
 	}
-	if err := g.putLocked(u.Protect, u.Answers); err != nil {
+	if err := g.putLocked(u.Protect, u.Rules); err != nil {
 		return fmt.Errorf("update guard: %w", err)
 	}
 	for _, k := range u.Forget {
-		if err := forget(g.objects.GuardFrontends, frontendKey(k)); err != nil {
+		if err := g.forgetLocked(frontendKey(k)); err != nil {
 			return fmt.Errorf("update guard: forget %s: %w", k, err)
 		}
 	}
@@ -58,16 +67,22 @@ func (g *Guard) Update(u GuardUpdate) error {
 }
 
 // putLocked adds to the tables, and makes them larger when they are full.
-func (g *Guard) putLocked(vips []netip.Addr, answers map[lb.FrontendKey]Answer) error {
+func (g *Guard) putLocked(vips []netip.Addr, rules map[lb.FrontendKey]Rule) error {
 	vipKeys := make([]guardAddress, len(vips))
 	for i, a := range vips {
 		vipKeys[i] = addressKey(a)
 	}
-	keys, values := make([]guardFrontend, 0, len(answers)), make([]guardAnswer, 0, len(answers))
-	for k, a := range answers {
-		if k.Proto == flow.TCP || k.Proto == flow.UDP {
-			keys, values = append(keys, frontendKey(k)), append(values, guardAnswer(a))
+	keys, values := make([]guardFrontend, 0, len(rules)), make([]guardRule, 0, len(rules))
+	sets := make([]*sourceSet, 0, len(rules))
+	for k, r := range rules {
+		if k.Proto != flow.TCP && k.Proto != flow.UDP {
+			continue
 		}
+		set, err := g.sets.get(g.objects.GuardSources, r.Sources)
+		if err != nil {
+			return err
+		}
+		keys, values, sets = append(keys, frontendKey(k)), append(values, ruleValue(r, set)), append(sets, set)
 	}
 	try := func() error {
 		if err := put(g.objects.GuardVips, vipKeys, make([]uint8, len(vips))); err != nil {
@@ -77,11 +92,40 @@ func (g *Guard) putLocked(vips []netip.Addr, answers map[lb.FrontendKey]Answer) 
 	}
 	err := try()
 	if errors.Is(err, unix.E2BIG) {
-		if err = g.growLocked(max(len(vips), len(answers))); err == nil {
+		if err = g.growLocked(max(len(vips), len(rules))); err == nil {
 			err = try()
 		}
 	}
-	return err
+	if err != nil {
+		// Some frontends may have their new set by now: none goes, of either.
+		for _, set := range sets {
+			if set != nil {
+				set.users++
+			}
+		}
+		return err
+	}
+	for i, k := range keys {
+		if err := g.sets.use(g.objects.GuardSources, k, sets[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ruleValue(r Rule, set *sourceSet) guardRule {
+	v := guardRule{All: guardAnswer(r.All), Inside: guardAnswer(r.Inside)}
+	if set != nil {
+		v.Sources = set.number
+	}
+	return v
+}
+
+func (g *Guard) forgetLocked(k guardFrontend) error {
+	if err := forget(g.objects.GuardFrontends, k); err != nil {
+		return err
+	}
+	return g.sets.use(g.objects.GuardSources, k, nil)
 }
 
 // put adds or replaces entries, in one call.
@@ -113,7 +157,7 @@ func (g *Guard) growLocked(more int) (err error) {
 			err = errors.Join(err, next.Close())
 		}
 	}()
-	if err := copyEntries[guardFrontend, guardAnswer](next.GuardFrontends, g.objects.GuardFrontends, g.capacity); err != nil {
+	if err := copyEntries[guardFrontend, guardRule](next.GuardFrontends, g.objects.GuardFrontends, g.capacity); err != nil {
 		return err
 	}
 	if err := copyEntries[guardAddress, uint8](next.GuardVips, g.objects.GuardVips, g.capacity); err != nil {

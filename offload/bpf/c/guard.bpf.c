@@ -44,15 +44,63 @@ static __always_inline struct frontend asked(const struct bpf_sk_lookup *ctx)
 	};
 }
 
-static __always_inline enum count decide(struct bpf_sk_lookup *ctx)
+/* find looks for the rule of what was asked: at its own address, else at the wildcard address. Nothing that is at the
+ * wildcard address is at a VIP. */
+static __always_inline struct rule *find(const struct bpf_sk_lookup *ctx, enum count *otherwise)
 {
 	struct frontend f = asked(ctx);
-	enum answer *how;
+	struct rule *r;
 
-	how = bpf_map_lookup_elem(&guard_frontends, &f);
-	if (!how)
-		return bpf_map_lookup_elem(&guard_vips, &f.address) ? COUNT_CLOSED : COUNT_NONE;
-	switch (*how) {
+	*otherwise = COUNT_NONE;
+	r = bpf_map_lookup_elem(&guard_frontends, &f);
+	if (r)
+		return r;
+	if (bpf_map_lookup_elem(&guard_vips, &f.address)) {
+		*otherwise = COUNT_CLOSED;
+		return NULL;
+	}
+	f.address = (struct address){
+		.words = { 0, 0, ctx->family == AF_INET ? __builtin_bswap32(0xffff) : 0, 0 },
+	};
+	return bpf_map_lookup_elem(&guard_frontends, &f);
+}
+
+/* who_asks says what a set of sources says of the client. */
+static __always_inline enum who who_asks(const struct bpf_sk_lookup *ctx, __u32 set)
+{
+	struct source s = {
+		.prefix = 8 * (sizeof(s) - sizeof(s.prefix)),
+		.set = set,
+		.address.words = {
+			ctx->remote_ip6[0],
+			ctx->remote_ip6[1],
+			ctx->remote_ip6[2] | (ctx->family == AF_INET ? __builtin_bswap32(0xffff) : 0),
+			ctx->remote_ip6[3] | ctx->remote_ip4,
+		},
+	};
+	enum who *who = bpf_map_lookup_elem(&guard_sources, &s);
+
+	return who ? *who : 0;
+}
+
+static __always_inline enum count decide(struct bpf_sk_lookup *ctx)
+{
+	enum count otherwise;
+	struct rule *r = find(ctx, &otherwise);
+	enum answer how;
+
+	if (!r)
+		return otherwise;
+	how = r->all;
+	if (r->sources) {
+		enum who who = who_asks(ctx, r->sources);
+
+		if (!(who & WHO_ALLOWED))
+			return give(ctx, SLOT_SILENT, COUNT_DENIED);
+		if (who & WHO_INSIDE)
+			how = r->inside;
+	}
+	switch (how) {
 	case ANSWER_OWN:
 		return COUNT_NONE;
 	case ANSWER_SHARED:
@@ -75,7 +123,7 @@ int guard(struct bpf_sk_lookup *ctx)
 	n = bpf_map_lookup_elem(&guard_counts, &what);
 	if (n)
 		*n += 1; /* this CPU's */
-	return what == COUNT_SHARED || what == COUNT_SILENT ? SK_PASS : SK_DROP;
+	return what == COUNT_SHARED || what == COUNT_SILENT || what == COUNT_DENIED ? SK_PASS : SK_DROP;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/sysctl"
 )
 
 // After a handoff the kernel knows no socket at the flow's source port any more. So
@@ -18,12 +20,12 @@ import (
 // flows of ours live. What the user has in there stays; what we added is remembered
 // in a file, for whoever has to take it out after a crash.
 
-const (
-	reservedPath = "/proc/sys/net/ipv4/ip_local_reserved_ports"
-	rangePath    = "/proc/sys/net/ipv4/ip_local_port_range"
-
-	reservedFile = "reserved-ports" // in the state directory: a list as in the sysctl
+var (
+	reservedPath = sysctl.Path("net/ipv4/ip_local_reserved_ports")
+	rangePath    = sysctl.Path("net/ipv4/ip_local_port_range")
 )
+
+const reservedFile = "reserved-ports" // in the state directory: a list as in the sysctl
 
 // reservation is the ports that we have reserved in one network namespace.
 type reservation struct {
@@ -196,7 +198,7 @@ func kernelRange() (s portSet, err error) {
 }
 
 func sysctlName(path string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(path, "/proc/sys/"), "/", ".")
+	return strings.ReplaceAll(strings.TrimPrefix(path, sysctl.Path("")+"/"), "/", ".")
 }
 
 // openPorts makes the ports that flows are lent, reserved where they have to be.

@@ -26,7 +26,7 @@ var table = []row{
 	{path: "lb/relay", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/handoff", "lb/relay/...", "affinity", "internal/flow"}},
 	{path: "lb/relay/poll"},
 	{path: "lb/relay/pump", may: []string{"internal/flow"}},
-	{path: "lb/relay/capture", may: []string{"lb", "internal/flow"}},
+	{path: "lb/relay/capture", may: []string{"lb", "internal/flow", "internal/sysctl"}},
 	{path: "lb/relay/proxyproto"},
 	{path: "lb/relay/datagram"},
 	{path: "lb/health", may: []string{"lb", "lb/store", "sctp/wire", "internal/flow"}},
@@ -39,11 +39,11 @@ var table = []row{
 	{path: "conntrack/stale", may: []string{"internal/flow"}, pure: true},
 
 	{
-		path: "offload", may: []string{"lb", "lb/handoff", "conntrack", "offload/bpf", "internal/flow"},
+		path: "offload", may: []string{"lb", "lb/handoff", "conntrack", "offload/bpf", "internal/flow", "internal/sysctl"},
 		tests: []string{"offload/offloadtest"},
 	},
 	{path: "offload/offloadtest", may: []string{"offload", "offload/bpf", "internal/flow"}},
-	{path: "offload/bpf", may: []string{"lb", "conntrack", "internal/flow"}},
+	{path: "offload/bpf", may: []string{"lb", "conntrack", "internal/flow", "internal/sysctl"}},
 	{path: "offload/transparent", may: []string{"offload/bpf", "lb", "internal/flow"}},
 	{path: "offload/nat", may: []string{"lb", "conntrack", "internal/flow"}},
 
@@ -55,6 +55,8 @@ var table = []row{
 	{path: "internal/admin/doctor", may: []string{"internal/admin", "internal/flow", "lb", "lb/relay/capture"}},
 	{path: "internal/arch"},
 	{path: "internal/e2e", tests: []string{"internal/admin", "internal/admin/client"}}, // to speak as another process does
+	{path: "internal/sysctl"},
+	{path: "internal/testkube/control"},
 	{path: "internal/testnet"},
 	{path: "internal/testvm", may: []string{"internal/testvm/wire"}},
 	{path: "internal/testvm/guest", may: []string{"internal/testvm/wire"}},
@@ -108,11 +110,11 @@ type library struct {
 }
 
 var libraries = []library{
-	{prefix: "k8s.io/", home: []string{"lb/source/kube"}, why: "nobody pays for Kubernetes who does not use it"},
-	{prefix: "sigs.k8s.io/", home: []string{"lb/source/kube"}, why: "nobody pays for Kubernetes who does not use it"},
+	{prefix: "k8s.io/", home: []string{"lb/source/kube", "internal/testkube/..."}, why: "nobody pays for Kubernetes who does not use it"},
+	{prefix: "sigs.k8s.io/", home: []string{"lb/source/kube", "internal/testkube/..."}, why: "nobody pays for Kubernetes who does not use it"},
 	{prefix: "github.com/prometheus/", home: []string{"internal/admin"}, tests: true, files: true,
 		why: "packages count in their own terms; collectors translate"},
-	{prefix: "github.com/spf13/", home: []string{"cmd/..."}, why: "flags are the command's, options are structs"},
+	{prefix: "github.com/spf13/", home: []string{"cmd/...", "internal/testkube/control"}, why: "flags are the command's, options are structs"},
 	{prefix: "go.uber.org/goleak", tests: true, why: "it is for tests"},
 	{prefix: "github.com/pires/go-proxyproto", tests: true, why: "it is the oracle of our own codec"},
 	{prefix: "github.com/gopacket/", home: []string{"lb/relay/datagram"}, tests: true,

@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/sysctl"
 )
 
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel lot c/lot.bpf.c -- -mcpu=v3 -nostdinc -Wall -Wextra -Werror
@@ -90,7 +92,7 @@ func hide(nl *netlink.Handle, name string) (netlink.Link, error) {
 }
 
 func disableIPv6(name string) error {
-	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
+	err := os.WriteFile(sysctl.Path("net/ipv6/conf/"+name+"/disable_ipv6"), []byte("1"), 0)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // there is no IPv6
 		return fmt.Errorf("switch IPv6 off: %w", err)
 	}

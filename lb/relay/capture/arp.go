@@ -10,11 +10,13 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/sysctl"
 )
 
-const (
-	confDir = "/proc/sys/net/ipv4/conf"
+var confDir = sysctl.Path("net/ipv4/conf")
 
+const (
 	arpIgnore   = "arp_ignore"
 	arpAnnounce = "arp_announce"
 
@@ -212,7 +214,7 @@ func (p procSys) write(key string, value int) error {
 			err = errors.Join(err, f.Close())
 		}
 		if errors.Is(err, unix.EROFS) {
-			return fmt.Errorf("set sysctl net.ipv4.conf.%s=%d: /proc/sys is read-only: %w", dotted(key), value, err)
+			return fmt.Errorf("set sysctl net.ipv4.conf.%s=%d: %s is read-only: %w", dotted(key), value, sysctl.Path(""), err)
 		}
 		if err != nil {
 			return fmt.Errorf("set sysctl net.ipv4.conf.%s=%d: %w", dotted(key), value, permission(err))

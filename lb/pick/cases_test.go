@@ -215,6 +215,41 @@ func TestAffinityAcrossSubsets(t *testing.T) {
 	r.open(f.frontend, f.client).check(t, f.backend("2"), flow.ByAffinity)
 }
 
+// A client inside is given what it may use, and so is one outside, also when the
+// affinity remembers more.
+func TestClientsInside(t *testing.T) {
+	f := families[0]
+	r := newRig(t, Options{})
+	publish := func(local string) {
+		r.publish(f.service(func(s *lb.Service) {
+			s.Frontends[0].Subset = lb.LocalBackends
+			s.Frontends[0].Inside = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
+			for i := range s.Backends {
+				s.Backends[i].Local = s.Backends[i].Address.String() == f.backend(local)
+			}
+		}, "1", "2"))
+	}
+	pick := func(inside bool, client string) (Choice, error) {
+		return r.picker.Pick(Request{Frontend: r.frontend(f.frontend), Client: netip.MustParseAddrPort(client), Inside: inside, Now: r.now})
+	}
+	publish("none")
+	if c, err := pick(false, f.client); !errors.Is(err, sched.ErrNoBackend) {
+		t.Errorf("outside, none is local: %v, %v", c, err)
+	}
+	if c, err := pick(true, "10.244.1.7:40000"); err != nil {
+		t.Errorf("inside, none is local: %v, %v", c, err)
+	}
+	publish("2")
+	r.open(f.frontend, f.client).check(t, f.backend("2"), flow.ByAlgorithm)
+	publish("1")
+	if c, err := pick(true, f.client); err != nil || c.Backend.Address.String() != f.backend("2") || c.Picked != flow.ByAffinity {
+		t.Errorf("inside, with a remembered one elsewhere: %v, %v", c, err)
+	}
+	if c, err := pick(false, f.client); err != nil || c.Backend.Address.String() != f.backend("1") || c.Picked != flow.ByAlgorithm {
+		t.Errorf("outside, with a remembered one elsewhere: %v, %v", c, err)
+	}
+}
+
 // A1, when a probe says so; and when all are unhealthy, they are all used.
 func TestOwnBackendTurnsUnhealthy(t *testing.T) {
 	f := families[0]

@@ -29,6 +29,7 @@ func New(o Options) *Picker {
 type Request struct {
 	Frontend *store.Frontend
 	Client   netip.AddrPort
+	Inside   bool // the client is one of Frontend.Inside
 	Now      time.Time
 	Tried    []*sched.Backend // could not be reached for this flow
 }
@@ -44,7 +45,7 @@ func (p *Picker) Pick(r Request) (Choice, error) {
 	if b := p.remembered(r); b != nil {
 		return Choice{b, flow.ByAffinity}, nil
 	}
-	b, err := r.Frontend.Scheduler.Pick(sched.Request{Client: r.Client, Tried: r.Tried})
+	b, err := r.Frontend.For(r.Inside).Pick(sched.Request{Client: r.Client, Tried: r.Tried})
 	if err != nil {
 		return Choice{}, err
 	}
@@ -69,7 +70,7 @@ func (p *Picker) remembered(r Request) *sched.Backend {
 		return nil
 	}
 	b, ok := svc.Backend(addr)
-	if !ok || !r.Frontend.Scheduler.Allows(b) || !r.Frontend.Selection(false).Has(b.Backend) || b.Full() {
+	if !ok || !r.Frontend.For(r.Inside).Allows(b) || !r.Frontend.May(b, r.Inside) || b.Full() {
 		return nil
 	}
 	for _, t := range r.Tried {

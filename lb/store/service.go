@@ -21,7 +21,14 @@ type Service struct {
 	Pool        []*sched.Backend
 	FrontendSet []*Frontend // as in Frontends
 
-	index index
+	index      index
+	schedulers []scheduler // one for each selection of its frontends
+}
+
+// scheduler is what chooses among the backends of a selection.
+type scheduler struct {
+	selection lb.Selection
+	*sched.Scheduler
 }
 
 func (s *Service) is(name string) bool { return s.Name == name }
@@ -40,9 +47,11 @@ type Frontend struct {
 	*lb.Frontend // in Service.Frontends
 
 	Service *Service
-	// Scheduler chooses among the backends of the frontend's selection; frontends
-	// with the same one share it.
+	// Scheduler chooses among the backends of the frontend's selection for clients
+	// outside, inside (see For) for those inside: the same if there are none. Frontends
+	// with the same selection share it.
 	Scheduler *sched.Scheduler
+	inside    *sched.Scheduler
 
 	asked lb.FrontendKey // as in Frontend: the lookup then needs no other cache line
 }
@@ -65,14 +74,28 @@ func eachKey(f *lb.Frontend, do func(hash uint64, k lb.FrontendKey)) {
 	}
 }
 
+// For is what chooses for clients outside, or for those inside.
+func (f *Frontend) For(inside bool) *sched.Scheduler {
+	if inside {
+		return f.inside
+	}
+	return f.Scheduler
+}
+
+// Usable reports whether new flows of any clients may go anywhere.
+func (f *Frontend) Usable() bool { return f.Scheduler.Usable() > 0 || f.inside.Usable() > 0 }
+
+// May reports whether clients outside, or inside, may use b at all.
+func (f *Frontend) May(b *sched.Backend, inside bool) bool { return f.Selection(inside).Has(b.Backend) }
+
 // scheduler returns the scheduler of a selection, or nil.
 func (s *Service) scheduler(selection lb.Selection) *sched.Scheduler {
 	if s == nil {
 		return nil
 	}
-	for _, fe := range s.FrontendSet {
-		if fe.Selection(false) == selection {
-			return fe.Scheduler
+	for i := range s.schedulers {
+		if s.schedulers[i].selection == selection {
+			return s.schedulers[i].Scheduler
 		}
 	}
 	return nil

@@ -51,11 +51,17 @@ func (s *Store) FrontendStatus(k lb.FrontendKey) Status {
 
 // remark is what is unusual about a frontend that works.
 func (f *Frontend) remark() string {
+	doing := "refusing"
+	if f.WhenNone == lb.Drop {
+		doing = "dropping"
+	}
 	switch {
-	case f.Scheduler.Usable() == 0 && f.WhenNone == lb.Drop:
-		return "no usable backends: dropping"
+	case !f.Usable():
+		return "no usable backends: " + doing
 	case f.Scheduler.Usable() == 0:
-		return "no usable backends: refusing"
+		return "no usable backends for clients outside: " + doing
+	case f.inside.Usable() == 0:
+		return "no usable backends for clients inside: " + doing
 	case f.Scheduler.AllUnhealthy():
 		return "all backends are unhealthy: using them all"
 	}

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -31,6 +33,16 @@ func TestFrontendStatus(t *testing.T) {
 		web.Backends = nil
 		must(t, l.file.Upsert(web))
 		check("empty", Status{Ready, "no usable backends: refusing"})
+		local := service("web", "tcp://10.0.0.1:80", "10.1.0.1:80")
+		local.Frontends[0].Subset, local.Frontends[0].WhenNone = lb.LocalBackends, lb.Drop
+		local.Frontends[0].Inside = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
+		must(t, s.Undrain(Target{Service: "web"}))
+		must(t, l.file.Replace([]lb.Service{local}))
+		check("local, none is", Status{Ready, "no usable backends for clients outside: dropping"})
+		local.Frontends = slices.Clone(local.Frontends)
+		local.Frontends[0].Subset, local.Frontends[0].InsideSubset = lb.AllBackends, lb.LocalBackends
+		must(t, l.file.Replace([]lb.Service{local}))
+		check("local inside, none is", Status{Ready, "no usable backends for clients inside: dropping"})
 		must(t, l.file.Replace(nil))
 		check("deleted", Status{})
 		must(t, l.file.Replace([]lb.Service{service("any", "tcp://0.0.0.0:80")}))

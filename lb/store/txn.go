@@ -127,7 +127,10 @@ func (t *txn) build(svc *lb.Service, source string, old *Service, health map[net
 	n.FrontendSet = make([]*Frontend, len(fes))
 	for i := range fes {
 		fes[i] = Frontend{Frontend: &n.Frontends[i], Service: n, asked: n.Frontends[i].FrontendKey}
-		fes[i].Scheduler = t.scheduler(n, fes[:i], fes[i].Selection(false), old)
+		fes[i].Scheduler = t.scheduler(n, fes[i].Selection(false), old)
+		if fes[i].inside = fes[i].Scheduler; len(fes[i].Inside) > 0 {
+			fes[i].inside = t.scheduler(n, fes[i].Selection(true), old)
+		}
 		n.FrontendSet[i] = &fes[i]
 	}
 	return n
@@ -170,11 +173,9 @@ func (t *txn) fill(n, old *Service) {
 
 // scheduler returns the one for a selection of n's pool: that of an earlier
 // frontend with the same selection, else a new one.
-func (t *txn) scheduler(n *Service, earlier []Frontend, selection lb.Selection, old *Service) *sched.Scheduler {
-	for i := range earlier {
-		if earlier[i].Selection(false) == selection {
-			return earlier[i].Scheduler
-		}
+func (t *txn) scheduler(n *Service, selection lb.Selection, old *Service) *sched.Scheduler {
+	if same := n.scheduler(selection); same != nil {
+		return same
 	}
 	pool := n.Pool
 	if !selection.IsAll() {
@@ -185,5 +186,7 @@ func (t *txn) scheduler(n *Service, earlier []Frontend, selection lb.Selection, 
 			}
 		}
 	}
-	return sched.New(n.Balance, pool, sched.Options{Zone: t.store.zone, Previous: old.scheduler(selection)})
+	made := sched.New(n.Balance, pool, sched.Options{Zone: t.store.zone, Previous: old.scheduler(selection)})
+	n.schedulers = append(n.schedulers, scheduler{selection, made})
+	return made
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/baton-lb/baton/internal/flow"
@@ -92,6 +93,51 @@ func TestFrontendsShareSchedulers(t *testing.T) {
 			t.Errorf("frontend %d belongs elsewhere", i)
 		}
 	}
+}
+
+// Clients inside have a scheduler of their own, shared with whom else it suits.
+func TestClientsInside(t *testing.T) {
+	s := New(Options{})
+	svc := service("web", "tcp://10.0.0.1:80 tcp://10.0.0.2:80 tcp://10.0.0.3:80", "10.1.0.1:80", "10.1.0.2:80")
+	svc.Frontends[0].Subset, svc.Frontends[0].Inside = lb.LocalBackends, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
+	svc.Frontends[2].Subset = lb.LocalBackends
+	check := func(when string, outside, inside int, usable bool) *Service {
+		t.Helper()
+		must(t, s.Source("file").Upsert(svc))
+		got, _ := s.Snapshot().Service("web")
+		local, all, none := got.FrontendSet[0], got.FrontendSet[1], got.FrontendSet[2]
+		if local.For(true) != all.Scheduler || local.For(false) != none.Scheduler || all.For(true) != all.Scheduler || none.For(true) != none.Scheduler {
+			t.Errorf("%s: each selection, and only it, must have a scheduler", when)
+		}
+		if o, i := local.For(false).Usable(), local.For(true).Usable(); o != outside || i != inside || local.Usable() != usable {
+			t.Errorf("%s: usable outside %d, inside %d, %t; want %d, %d, %t", when, o, i, local.Usable(), outside, inside, usable)
+		}
+		for i, b := range got.Pool {
+			if local.May(b, false) != svc.Backends[i].Local || !local.May(b, true) {
+				t.Errorf("%s: %s outside %t, inside %t", when, b.Address, local.May(b, false), local.May(b, true))
+			}
+		}
+		return got
+	}
+	check("none is local", 0, 2, true)
+	svc.Backends = slices.Clone(svc.Backends)
+	svc.Backends[1].Local = true
+	before := check("one is", 1, 2, true)
+	picks := make(map[netip.AddrPort]int)
+	pick := func(svc *Service) {
+		b, err := svc.FrontendSet[0].For(true).Pick(sched.Request{})
+		must(t, err)
+		picks[b.Address]++
+	}
+	pick(before)
+	svc.DrainTimeout++
+	pick(check("again", 1, 2, true)) // the rotation goes on
+	if len(picks) != 2 {
+		t.Errorf("picked %v", picks)
+	}
+	svc.Backends = slices.Clone(svc.Backends)
+	svc.Backends[0].State, svc.Backends[1].State = lb.StateDown, lb.StateDown
+	check("all are down", 0, 0, false)
 }
 
 // Round-robin goes on where it was when one of the backends changes.

@@ -50,7 +50,7 @@ type verdict struct {
 	why      flow.NotOffloaded
 	err      error
 	standing standing // when it is done
-	reset    flow.By  // when it is done: this side's reset came in while everything was held
+	reset    flow.By  // this side's reset came in while everything was held
 	stood    time.Duration
 	frozen   time.Duration // when it is done: from the shutting of the gate to its opening to the other side
 }
@@ -134,7 +134,8 @@ func (a *attempt) step(now time.Time, buf []byte) (verdict, bool) {
 	st := a.flow.State()
 	switch {
 	case st.Directions[toBackend].Reset || st.Directions[toClient].Reset:
-		return verdict{result: flow.HandoffEnded, why: flow.NotOffloadedPeerGone}, true
+		// A socket that has believed it is about to say so; else the next try forgets it.
+		return verdict{result: flow.HandoffBusy, why: flow.NotOffloadedBusy}, true
 	case quiet && a.sampled(&st) && !now.Before(a.thawed):
 		if v, over := a.freeze(); over {
 			return v, true

@@ -43,6 +43,9 @@ func (a *attempt) freeze() (verdict, bool) {
 	if over := a.thaw(); over != nil {
 		return verdict{result: flow.HandoffFailed, why: flow.NotOffloadedFailed, err: errors.Join(err, over)}, true
 	}
+	if by := a.heldReset(); by != "" {
+		return verdict{result: flow.HandoffEnded, why: flow.NotOffloadedPeerGone, reset: by}, true
+	}
 	switch {
 	case errors.Is(err, errGone):
 		return verdict{result: flow.HandoffEnded, why: flow.NotOffloadedPeerGone}, true
@@ -155,16 +158,21 @@ func (a *attempt) forward(s *standing) verdict {
 	a.flow.SetNext(bpf.ToBackend, s.client.receive, s.client.write)
 	a.flow.SetNext(bpf.ToClient, s.backend.receive, s.backend.write)
 	a.flow.SetGate(bpf.GateForward)
-	v := verdict{result: flow.HandoffDone, standing: *s, frozen: time.Since(a.shut)}
-	// A reset that was dropped at the shut gate is not repeated by its sender.
+	return verdict{result: flow.HandoffDone, standing: *s, frozen: time.Since(a.shut), reset: a.heldReset()}
+}
+
+// heldReset is the side whose reset came to the gate while that was shut, if any: its
+// sender does not repeat it.
+func (a *attempt) heldReset() flow.By {
+	a.settle() // it may be half way through
 	st := a.flow.State()
 	switch {
-	case st.Directions[bpf.ToBackend].Reset:
-		v.reset = flow.ByClient
-	case st.Directions[bpf.ToClient].Reset:
-		v.reset = flow.ByBackend
+	case st.Directions[bpf.ToBackend].HeldReset:
+		return flow.ByClient
+	case st.Directions[bpf.ToClient].HeldReset:
+		return flow.ByBackend
 	}
-	return v
+	return ""
 }
 
 // thaw makes the sockets live again and lets in what was held, as far as the drain

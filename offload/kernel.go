@@ -37,6 +37,7 @@ type Flow interface {
 	State() bpf.FlowState
 	SetRewrite(bpf.Direction, bpf.Rewrite)
 	SetNext(d bpf.Direction, next, ack uint32)
+	ForgetReset() // those that went to sockets
 	SetNote([]byte) error
 	Delete() error // more than once is no error
 }

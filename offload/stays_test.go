@@ -63,11 +63,6 @@ func TestFlowsThatStay(t *testing.T) {
 			added: seen(func(s *bpf.FlowState) { s.Directions[bpf.ToBackend].Dirty = true }),
 			want:  flow.NotOffloadedBusy, result: flow.HandoffBusy, freezes: true,
 		},
-		{
-			name:  "a reset came by",
-			added: seen(func(s *bpf.FlowState) { s.Directions[bpf.ToBackend].Reset = true }),
-			want:  flow.NotOffloadedPeerGone, result: flow.HandoffEnded,
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, k := fakeWorld(t)

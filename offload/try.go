@@ -138,6 +138,9 @@ func (l *lease) attempt(pair handoff.Pair, force bool) verdict {
 	if v.result != flow.HandoffDone {
 		pair.Moved(a.moved[toBackend], a.moved[toClient])
 		pair.Resume(a.rest[toBackend], a.rest[toClient])
+		if v.reset != "" {
+			l.record.End(v.reset, flow.ReasonReset) // its socket has not heard of it
+		}
 		if (a.draining || a.freezes > 0) && l.o.graces.wait() == nil {
 			l.o.unpark(f)
 		}
@@ -198,16 +201,32 @@ func (l *lease) approach() (local netip.AddrPort, v verdict, ok bool) {
 		}
 		l.setBound(local)
 	}
-	if watched {
+	if watched && !l.forgetResets() {
 		return local, v, true
 	}
-	if why := l.watch(local); why != "" {
-		return refused(why)
+	if !watched {
+		if why := l.watch(local); why != "" {
+			return refused(why)
+		}
 	}
 	if err := l.o.graces.wait(); err != nil {
 		return local, verdict{result: flow.HandoffFailed, why: flow.NotOffloadedFailed, err: err}, false
 	}
 	return local, v, true
+}
+
+// forgetResets reports whether resets were seen while the flow was watched. A peer that
+// has sent one is gone, but anybody can make one up who knows addresses and ports. The
+// socket knows: after a grace period whatever came by has met it, and it has died or not.
+func (l *lease) forgetResets() bool {
+	l.mu.Lock()
+	f := l.flow
+	l.mu.Unlock()
+	if st := f.State(); !st.Directions[toBackend].Reset && !st.Directions[toClient].Reset {
+		return false
+	}
+	f.ForgetReset()
+	return true
 }
 
 func (l *lease) setBound(local netip.AddrPort) {

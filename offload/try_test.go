@@ -88,12 +88,57 @@ func TestResetAtTheShutGate(t *testing.T) {
 			for i := range s.Directions { // no packet since
 				s.Directions[i] = bpf.DirectionState{Rewrite: s.Directions[i].Rewrite}
 			}
-			s.Directions[bpf.ToBackend].Reset = true
+			s.Directions[bpf.ToBackend].HeldReset = true
 		})
 	})
 	id := w.record(c).ID()
 	wantFelt(t, felt, unix.ECONNRESET)
 	w.ended(id, flow.ByClient, flow.ReasonReset)
+}
+
+// One that met a gate which then opened to the sockets again has not come to one. It ends
+// the flow as if it had.
+func TestResetAtTheShutGateOfAFlowThatStays(t *testing.T) {
+	w, c, felt := askedWorld(t, func(_ *world, f *offloadtest.Flow, g bpf.Gate, time int) {
+		if g != bpf.GateFreeze || time != 1 {
+			return
+		}
+		f.Update(func(s *bpf.FlowState) {
+			d := &s.Directions[bpf.ToBackend]
+			d.HeldReset, d.HasEnd = true, true // and a byte that is in no socket
+		})
+	})
+	id := w.record(c).ID()
+	wantFelt(t, felt, unix.ECONNRESET)
+	w.ended(id, flow.ByClient, flow.ReasonReset)
+}
+
+// A reset that came by while the flow was watched, and that no socket has believed, was
+// made up.
+func TestResetThatWasMadeUp(t *testing.T) {
+	w, k := fakeWorld(t)
+	w.star.Backends[0].Serve(backendPort, testnet.Hold)
+	k.OnAdd(func(f *offloadtest.Flow) {
+		f.Update(func(s *bpf.FlowState) {
+			for d := range s.Directions {
+				s.Directions[d].HasAck, s.Directions[d].HasTSval, s.Directions[d].Reset = true, true, true
+			}
+		})
+	})
+	w.onPath(w.connect(vips[0]), flow.PathBPF)
+}
+
+// One that comes by in each attempt may be the peer's each time.
+func TestResetsThatComeBy(t *testing.T) {
+	w, c, _ := askedWorld(t, func(_ *world, f *offloadtest.Flow, g bpf.Gate, _ int) {
+		if g == bpf.GateWatch {
+			f.Update(func(s *bpf.FlowState) { s.Directions[bpf.ToClient].Reset = true })
+		}
+	})
+	w.stays(c, flow.NotOffloadedBusy)
+	if got := w.resultsSoFar(); got[flow.HandoffBusy] == 0 || got[flow.HandoffDone]+got[flow.HandoffEnded] > 0 {
+		t.Errorf("%v", got)
+	}
 }
 
 // pairOf is a connection in userspace.

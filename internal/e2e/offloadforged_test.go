@@ -48,6 +48,28 @@ func TestOffloadForgedSegments(t *testing.T) {
 	})
 }
 
+// Nor does a made-up reset keep a flow from its handoff that is watched before it: here
+// because its client does without timestamps, as the backend's side then has to.
+func TestOffloadForgedResetWhileWatched(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.Client.Sysctl("net.ipv4.tcp_timestamps", "0")
+		w.serveNamed()
+		atClient := w.wire(t, w.ClientLink.B)
+		b := start(t, w.Balancer, w.service(nil, "offload: {afterAge: 2s, afterBytes: 0}"))
+		c, _ := w.named(t)
+		seq, ok := atClient.sequence(t, w.vip)
+		if !ok {
+			t.Fatal("no SYN was seen")
+		}
+		from := netip.MustParseAddrPort(c.LocalAddr().String())
+		w.sendPackets(t, w.tcpPacket(t, from, layers.TCP{RST: true, Seq: seq + 1<<30}))
+		b.inKernelNow(c.LocalAddr())
+		c.works(t)
+		c.ends(t)
+		wantEnd(t, b.endedOf(c.LocalAddr()), flow.ByClient, flow.ReasonClosed)
+	})
+}
+
 // sequence is the number of the last SYN that was sent to an address.
 func (w wire) sequence(t *testing.T, to netip.AddrPort) (seq uint32, ok bool) {
 	t.Helper()

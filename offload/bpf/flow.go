@@ -40,7 +40,7 @@ func (f *Flow) Gate() Gate {
 }
 
 // holding is what is forgotten when the gate begins to hold.
-const holding = uint32(flowSeenSEEN_HELD | flowSeenSEEN_HELD_STAMP)
+const holding = uint32(flowSeenSEEN_HELD | flowSeenSEEN_HELD_STAMP | flowSeenSEEN_HELD_RESET)
 
 // SetGate sets it: one atomic store, a full barrier. A flow that is stale stays so; SetGate then reports false.
 func (f *Flow) SetGate(g Gate) bool {
@@ -79,6 +79,15 @@ func (f *Flow) SetNext(d Direction, next, ack uint32) {
 	atomic.StoreUint32(&t.End, next)
 	atomic.StoreUint32(&t.Acked, ack)
 	atomic.OrUint32((*uint32)(&t.Seen), uint32(flowSeenSEEN_DATA|flowSeenSEEN_ACK))
+}
+
+// ForgetReset forgets that resets went to the stack. It is for the time while sockets have the flow, which alone know
+// whether they have believed one.
+func (f *Flow) ForgetReset() {
+	defer runtime.KeepAlive(f)
+	for d := range f.at.Paths {
+		atomic.AndUint32((*uint32)(&f.at.Paths[d].Track.Seen), ^uint32(flowSeenSEEN_RESET))
+	}
 }
 
 // SetNote replaces the note.
@@ -124,7 +133,7 @@ func (p *flowPath) state() DirectionState {
 		HasAck: has(flowSeenSEEN_ACK), Ack: atomic.LoadUint32(&p.Track.Acked), Window: uint16(atomic.LoadUint32(&p.Track.Window)),
 		HasTSval: has(flowSeenSEEN_TIMESTAMP), TSval: atomic.LoadUint32(&p.Track.TsValue),
 		HasHeldTSval: has(flowSeenSEEN_HELD_STAMP), HeldTSval: atomic.LoadUint32(&p.Track.TsHeld),
-		Held: has(flowSeenSEEN_HELD), Dirty: has(flowSeenSEEN_DIRTY),
+		Held: has(flowSeenSEEN_HELD), HeldReset: has(flowSeenSEEN_HELD_RESET), Dirty: has(flowSeenSEEN_DIRTY),
 		FIN: has(flowSeenSEEN_FIN), FINAcked: has(flowSeenSEEN_FIN_ACKED), FINEnd: atomic.LoadUint32(&p.Track.Fin),
 		Reset: has(flowSeenSEEN_RESET), Forwarded: has(flowSeenSEEN_FORWARDED),
 		Packets: atomic.LoadUint64(&p.Carried.Packets), Bytes: atomic.LoadUint64(&p.Carried.Bytes),

@@ -280,6 +280,7 @@ const (
 	flowSeenSEEN_DIRTY      flowSeen = 128
 	flowSeenSEEN_FORWARDED  flowSeen = 256
 	flowSeenSEEN_HELD       flowSeen = 512
+	flowSeenSEEN_HELD_RESET flowSeen = 1024
 )
 
 type flowSettings struct {

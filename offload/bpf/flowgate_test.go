@@ -69,6 +69,7 @@ var (
 		{name: "acknowledgement", gate: GateFreeze, in: segment{seq: 1100, ack: 2000, options: usual}, want: held},
 		{name: "data of before", gate: GateFreeze, in: segment{seq: 1000, ack: 2000, options: usual, payload: 100}, want: held},
 		{name: "reset", gate: GateFreeze, in: segment{flags: "R", seq: 1100}, want: held},
+		{name: "reset with another number", gate: GateFreeze, in: segment{flags: "R", seq: 1101}, want: held},
 		{name: "SYN", gate: GateFreeze, in: segment{flags: "SN", seq: 1, options: ofSYN}, want: held},
 		{name: "first fragment", gate: GateFreeze, in: segment{seq: 1100, payload: 80, fragment: "first"}, want: held, only4: true},
 
@@ -124,8 +125,9 @@ func (b *bench) checkTrack(t *testing.T, tt packetCase, before, after DirectionS
 	if after.End != end {
 		t.Errorf("end %d, want %d", after.End, end)
 	}
-	if after.Reset != (tt.in.has('R') && tt.gate != GateStale) {
-		t.Errorf("reset: %v", after.Reset)
+	reset, frozen := tt.in.has('R'), tt.gate == GateFreeze
+	if after.Reset != (reset && !frozen) || after.HeldReset != (reset && frozen && tt.in.seq == before.End) {
+		t.Errorf("reset: %v, held %v", after.Reset, after.HeldReset)
 	}
 	hold := tt.want.counts[FlowsHeld] > 0
 	if after.Held != hold || after.HasHeldTSval != (hold && len(tt.in.options) > 0) {
@@ -133,6 +135,33 @@ func (b *bench) checkTrack(t *testing.T, tt packetCase, before, after DirectionS
 	}
 	if after.Dirty != (passed && tt.in.fragment != "") {
 		t.Errorf("dirty: %v", after.Dirty)
+	}
+}
+
+// TestHeldReset: without data nobody knows which number is right, and the gate's next turn forgets it. What passes is
+// forgotten on demand.
+func TestHeldReset(t *testing.T) {
+	b := newBench(t)
+	w := b.add(t, b.spec(flow.TCP, false), offset{})
+	seen := func() (held, passed bool) {
+		t.Helper()
+		b.run(t, b.flows.programs.Ingress, segment{flags: "R", seq: 77}.of(t, w.Spec(), ToClient), flowSkBuff{})
+		d := w.State().Directions[ToClient]
+		return d.HeldReset, d.Reset
+	}
+	w.SetGate(GateWatch)
+	w.SetGate(GateFreeze)
+	if held, passed := seen(); !held || passed {
+		t.Errorf("at a shut gate: held %v, passed %v", held, passed)
+	}
+	w.SetGate(GateWatch)
+	if held, passed := seen(); !held || !passed {
+		t.Errorf("at an open one: held %v, passed %v", held, passed)
+	}
+	w.ForgetReset()
+	w.SetGate(GateDrain)
+	if d := w.State().Directions[ToClient]; d.HeldReset || d.Reset {
+		t.Errorf("forgotten: %+v", d)
 	}
 }
 

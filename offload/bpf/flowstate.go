@@ -69,11 +69,12 @@ type DirectionState struct {
 	HeldTSval    uint32 // the first
 
 	Held      bool // since the gate began to hold, anything was held
+	HeldReset bool // and among it a reset, with the number that the receiver expects as far as that is known
 	Dirty     bool // something went to the stack that the numbers do not account for: a fragment
 	FIN       bool // a FIN was seen
 	FINAcked  bool // and the other side has it
 	FINEnd    uint32
-	Reset     bool // a reset was seen; when forwarding only one with the number that the receiver expects
+	Reset     bool // a reset was seen: when forwarding only one with the number that the receiver expects, before any that went to the stack
 	Forwarded bool // a packet went on to the other side
 
 	Packets uint64        // that went on to the other side, as on the wire

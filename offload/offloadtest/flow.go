@@ -86,6 +86,15 @@ func (f *Flow) SetNext(d bpf.Direction, next, ack uint32) {
 	})
 }
 
+// ForgetReset implements offload.Flow.
+func (f *Flow) ForgetReset() {
+	f.Update(func(s *bpf.FlowState) {
+		for d := range s.Directions {
+			s.Directions[d].Reset = false
+		}
+	})
+}
+
 // SetNote implements offload.Flow.
 func (f *Flow) SetNote(b []byte) error {
 	f.mu.Lock()

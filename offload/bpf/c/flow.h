@@ -74,10 +74,11 @@ enum seen {
 	SEEN_HELD_STAMP = 1 << 3,   /* track.ts_held counts: set while the gate holds */
 	SEEN_FIN = 1 << 4,          /* track.fin counts */
 	SEEN_FIN_ACKED = 1 << 5,    /* the other side has it */
-	SEEN_RESET = 1 << 6,        /* with the number that the receiver expects, when forwarding; any before */
+	SEEN_RESET = 1 << 6,        /* with the number that the receiver expects, when forwarding; any that went to the stack */
 	SEEN_DIRTY = 1 << 7,        /* a fragment or such went to the stack that the rest does not account for */
 	SEEN_FORWARDED = 1 << 8,    /* a packet went on to the other side */
 	SEEN_HELD = 1 << 9,         /* something was held */
+	SEEN_HELD_RESET = 1 << 10,  /* a reset was, with the number that the receiver expects as far as it is known */
 };
 
 /* The numbers of one direction's packets, as they arrive. The program adds to enter before

@@ -41,8 +41,8 @@ static __always_inline void hold(struct found *f, const struct packet *p)
 		saw(path, SEEN_HELD_STAMP);
 	}
 	saw(path, SEEN_HELD);
-	if (p->tcp.flags & TCP_RST)
-		saw(path, SEEN_RESET); /* nobody will repeat it */
+	if (p->tcp.flags & TCP_RST && (!(get(path->track.seen) & SEEN_DATA) || ntohl(p->tcp.seq) == get(path->track.end)))
+		saw(path, SEEN_HELD_RESET); /* nobody will repeat it */
 }
 
 static __always_inline enum verdict at_gate(struct found *f, const struct packet *p)

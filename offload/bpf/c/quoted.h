@@ -17,6 +17,7 @@ static __always_inline int is_error(__u8 type, int ipv6)
 	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETERPROB;
 }
 
+/* read_quoted reports 0 for what is not to be translated. */
 static __always_inline int read_quoted(struct origin from, const struct packet *p, struct quoted *q)
 {
 	struct icmphdr icmp;
@@ -35,7 +36,7 @@ static __always_inline int read_quoted(struct origin from, const struct packet *
 		q->protocol = q->ip4.protocol;
 		q->ports_at = q->network_at + IPV4_LEN;
 	}
-	if (q->protocol != IPPROTO_TCP && q->protocol != IPPROTO_UDP)
+	if (q->protocol != IPPROTO_TCP)
 		return 0;
 	return !load(from, q->ports_at, &q->ports, sizeof(q->ports));
 }
@@ -66,8 +67,7 @@ static __always_inline __u64 restore(struct quoted *q, const struct tuple *t, co
 
 	q->ports.source = e->destination_port;
 	q->ports.dest = e->source_port;
-	if (q->protocol == IPPROTO_TCP)
-		q->ports.seq = htonl(ntohl(q->ports.seq) - f->other->rewrite.sequence);
+	q->ports.seq = htonl(ntohl(q->ports.seq) - f->other->rewrite.sequence);
 	if (ipv6) {
 		q->ip6.saddr = e->destination;
 		q->ip6.daddr = e->source;
@@ -121,7 +121,7 @@ static __noinline int translate(struct __sk_buff *skb, struct packet *p)
 	struct found f;
 	struct out *out;
 
-	if (!s || !read_quoted(from, p, &s->quoted) || s->quoted.protocol == IPPROTO_UDP)
+	if (!s || !read_quoted(from, p, &s->quoted))
 		return TC_ACT_UNSPEC;
 	s->asked = answer_to(&s->quoted, p->ipv6);
 	if (!find(&s->asked, &f) || get(f.slot->gate) != GATE_FORWARD)

@@ -87,7 +87,11 @@ func (o *Offloader) Prepare(r handoff.Request) (handoff.Lease, flow.NotOffloaded
 	}
 	l.early = r.Policy.Mode == lb.OffloadAlways || l.noTimestamps || l.noSACK
 	if l.early {
-		if why := l.watchEarly(); why != "" {
+		why := l.watchEarly()
+		if why == flow.NotOffloadedTaken && !l.noTimestamps && !l.noSACK {
+			why = "" // it need not be watched yet, and what is in its way goes
+		}
+		if why != "" {
 			l.giveBack()
 			return nil, why
 		}

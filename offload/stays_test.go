@@ -159,6 +159,37 @@ func TestKernelRefuses(t *testing.T) {
 	talk(t, c, "hello")
 }
 
+// A client that uses its port again meets what the kernel keeps of the flow before, and
+// leaves userspace when that is gone.
+func TestClientPortUsedAgain(t *testing.T) {
+	for _, mode := range []lb.OffloadMode{lb.OffloadAuto, lb.OffloadAlways} {
+		t.Run(string(mode), func(t *testing.T) {
+			w, k := fakeWorld(t)
+			w.offload(lb.Offload{Mode: mode})
+			w.star.Backends[0].Serve(backendPort, testnet.Echo)
+			client := addrPort(w.star.Client.IP4, 40_000)
+			before, err := k.Add(bpf.FlowSpec{
+				Proto: flow.TCP, Client: client, Frontend: addrPort(vips[0], vipPort),
+				Local: addrPort(w.star.Balancer.IP4, 1), Backend: w.backend(vips[0]),
+			}, bpf.GateStale)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := w.star.Client.DialContext(t.Context(), "tcp", client, addrPort(vips[0], vipPort))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			w.stays(c, flow.NotOffloadedTaken)
+			talk(t, c, "hello")
+			if err := before.Delete(); err != nil {
+				t.Fatal(err)
+			}
+			w.onPath(c, flow.PathBPF)
+		})
+	}
+}
+
 // A client or a backend that is a process of the balancer stays in userspace.
 func TestHostLocalStays(t *testing.T) {
 	w, _ := fakeWorld(t)

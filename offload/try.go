@@ -205,7 +205,11 @@ func (l *lease) approach() (local netip.AddrPort, v verdict, ok bool) {
 		return local, v, true
 	}
 	if !watched {
-		if why := l.watch(local); why != "" {
+		switch why := l.watch(local); why {
+		case "":
+		case flow.NotOffloadedTaken: // by an earlier flow of the same client port, until that is forgotten
+			return local, verdict{result: flow.HandoffBusy, why: why}, false
+		default:
 			return refused(why)
 		}
 	}

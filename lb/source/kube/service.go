@@ -193,6 +193,10 @@ func (r *serviceReader) readTraffic() {
 }
 
 func (r *serviceReader) readPorts() {
+	if strings.ContainsAny(r.Namespace+r.Name, ":/ ") {
+		r.faults.add("metadata.name", "%q in %q is no name of a Service", r.Name, r.Namespace)
+		return
+	}
 	names := make(map[string]int, len(r.from.Spec.Ports))
 	for i := range r.from.Spec.Ports {
 		p, at := &r.from.Spec.Ports[i], fmt.Sprintf("spec.ports[%d]", i)
@@ -201,7 +205,7 @@ func (r *serviceReader) readPorts() {
 			continue
 		}
 		names[p.Name] = i
-		if strings.ContainsAny(p.Name, "/ ") {
+		if strings.ContainsAny(p.Name, ":/ ") {
 			r.faults.add(at+".name", "%q is no name of a port", p.Name)
 			continue
 		}

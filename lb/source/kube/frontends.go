@@ -1,0 +1,171 @@
+package kube
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
+)
+
+// frontends lists all that a port asks for. An address that is several things
+// at once is the first of them: one that is both a balancer's and an external
+// one keeps its source ranges.
+func (t *Translator) frontends(p *port) []lb.Frontend {
+	s := p.service
+	l := frontendList{port: p}
+	for _, a := range s.clusterIPs {
+		l.add(a, p.port, t.internal(s))
+	}
+	for _, a := range s.lbIPs {
+		fe := t.external(s, familyOf(a))
+		fe.AllowSources = ofFamily(s.ranges, familyOf(a))
+		l.add(a, p.port, fe)
+	}
+	for _, a := range s.externalIPs {
+		l.add(a, p.port, t.external(s, familyOf(a)))
+	}
+	if p.nodePort == 0 {
+		return l.list
+	}
+	for _, ip := range s.clusterIPs {
+		for _, a := range t.nodePortAddresses(familyOf(ip)) {
+			l.add(a, p.nodePort, t.external(s, familyOf(a)))
+		}
+	}
+	return l.list
+}
+
+// frontendList collects the frontends of a port, each once.
+type frontendList struct {
+	port *port
+	list []lb.Frontend
+}
+
+func (l *frontendList) add(a netip.Addr, number uint16, fe lb.Frontend) {
+	fe.FrontendKey = lb.FrontendKey{Proto: l.port.proto, Address: netip.AddrPortFrom(a, number)}
+	for i := range l.list {
+		if l.list[i].FrontendKey == fe.FrontendKey {
+			return
+		}
+	}
+	fe.SameFamily = true
+	if l.port.service.policies.client != "" {
+		fe.ClientAddress = ""
+	}
+	l.list = append(l.list, fe)
+}
+
+// internal is a frontend for clients of the cluster. Their addresses are kept.
+func (t *Translator) internal(s *Service) lb.Frontend {
+	fe := lb.Frontend{Subset: lb.NearBackends, ClientAddress: lb.Transparent}
+	if s.internalLocal {
+		fe.Subset = lb.LocalBackends
+	}
+	return fe
+}
+
+// external is a frontend for clients from outside. By policy Cluster they are
+// sent to other nodes, whose answers must come back here: their addresses are
+// masked. By policy Local those of the cluster itself are served as by policy
+// Cluster, for no balancer picks the right node for them.
+func (t *Translator) external(s *Service, f lb.Family) lb.Frontend {
+	if !s.externalLocal {
+		return lb.Frontend{Subset: lb.NearBackends, ClientAddress: lb.Masked}
+	}
+	return lb.Frontend{
+		Subset: lb.LocalBackends, ClientAddress: lb.Transparent,
+		Inside: t.inside[f], InsideSubset: lb.NearBackends,
+	}
+}
+
+// nodePortAddresses lists where node ports are served: at the wildcard address
+// if nothing else was said for the family.
+func (t *Translator) nodePortAddresses(f lb.Family) (list []netip.Addr) {
+	all := netip.IPv4Unspecified()
+	if f == lb.IPv6 {
+		all = netip.IPv6Unspecified()
+	}
+	prefixes := ofFamily(t.options.NodePortAddresses, f)
+	if len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+		return []netip.Addr{all}
+	}
+	host := t.host
+	if host == nil {
+		host = append(slices.Clone(t.node.Addresses), netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
+	}
+	for _, a := range host {
+		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			list = appendNew(list, a)
+		}
+	}
+	return list
+}
+
+func ofFamily(all []netip.Prefix, f lb.Family) (list []netip.Prefix) {
+	for _, p := range all {
+		if familyOf(p.Addr()) == f {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// settle finds out which of the frontends that a port asks for it has, and what
+// clients meet there when no backend may be used.
+func (t *Translator) settle(p *port, usable [3]bool) {
+	p.settled, p.usable = true, usable
+	p.frontends = nil
+	f := newFaults(kindService, &p.service.ObjectMeta, p.service.key)
+	for _, fe := range t.frontends(p) {
+		if o := t.claims.owner(fe.FrontendKey); o != p {
+			f.add(p.path(), "%s is that of Service %s, port %q, which is older", fe.FrontendKey, o.service.key, cmp.Or(o.name, fmt.Sprint(o.port)))
+			continue
+		}
+		if fe.Subset == lb.LocalBackends && usable[familyOf(fe.Address.Addr())] {
+			fe.WhenNone = lb.Drop // there are some elsewhere
+		}
+		p.frontends = append(p.frontends, fe)
+	}
+	if len(p.frontends) > 0 {
+		s := t.service(p)
+		p.refuse(s.Validate(), &f)
+	}
+	p.faults = f.all()
+}
+
+// refuse leaves a port out that the model does not allow, such as one of a
+// protocol that is not built yet.
+func (p *port) refuse(err error, f *faults) {
+	if err == nil {
+		return
+	}
+	p.frontends = nil
+	var said []string
+	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
+		problem := e.Error()
+		if field := (*lb.FieldError)(nil); errors.As(e, &field) {
+			problem = field.Problem
+		}
+		if !slices.Contains(said, problem) { // of each frontend
+			said = append(said, problem)
+			f.add(p.path(), "port %q is not served: %s", cmp.Or(p.name, fmt.Sprint(p.port)), problem)
+		}
+	}
+}
+
+func (p *Port) path() string { return fmt.Sprintf("spec.ports[%d]", p.index) }
+
+// service is a port as a service, without backends.
+func (t *Translator) service(p *port) lb.Service {
+	s := lb.Default(p.Service)
+	s.Frontends = p.frontends
+	p.service.policies.apply(&s)
+	if c := p.service.policies.client; c != "" && (c != lb.ProxyV1 || p.proto == flow.TCP) {
+		s.ClientAddress = c
+	}
+	return s
+}

@@ -39,7 +39,7 @@ func (l *lease) look(now time.Time) {
 // How often a flow is looked at that is not old and big enough.
 const (
 	minLook = 250 * time.Millisecond
-	maxLook = 30 * time.Second
+	maxLook = 10 * time.Second
 )
 
 // untilNextLook is when a flow would be big enough if it went on as so far.

@@ -59,7 +59,7 @@ func (o *Offloader) adopt(f Flow, spec *bpf.FlowSpec, n note, unknown error) {
 		o.drop(f)
 		return
 	}
-	p := &path{o: o, flow: f, spec: *spec, note: n, lent: spec.Local.Addr() != spec.Client.Addr(), attached: true}
+	p := &path{o: o, flow: f, spec: *spec, note: n, lent: n.lent(spec), attached: true}
 	p.alarm.ring = p.look
 	p.seen.at = monotonic()
 	if n.HandedOffAt.IsZero() { // the process died before it could write that down
@@ -100,12 +100,7 @@ func (p *path) open() {
 		Backend: p.spec.Backend, Picked: n.Picked, Load: load,
 		PathName: flow.PathBPF, Path: p, HandedOffAt: handedOffAt,
 	})
-	switch {
-	case p.spec.Local == client:
-		p.record.SeenAs(flow.ClientTransparent, "")
-	case p.spec.Local.Addr() == client.Addr():
-		p.record.SeenAs(flow.ClientPortChanged, "")
-	}
+	p.record.SeenAs(n.seenAs(&p.spec), n.NotTransparent)
 	p.record.WhenEnded(func() { p.o.Registry.Release(load) })
 	p.adopted = true
 }

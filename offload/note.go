@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
@@ -30,10 +31,15 @@ type note struct {
 	ToClientNext, ToBackendNext   uint32
 	ToClientDelta, ToBackendDelta uint32
 
+	// TCP, where the service asks to keep clients' addresses: what the backend sees.
+	SeenAs         flow.ClientAddress
+	NotTransparent flow.NotTransparent // why not the client's own
+
 	Ended bool // its record is finished: what is there yet is for late packets
 }
 
-// noteSize is how much room the kernel has for a note, noteVersion its first byte.
+// noteSize is how much room the kernel has for a note, noteVersion its first byte. Half of
+// it is for the service's name: NAMESPACE/NAME:PORT has up to 143 characters.
 const (
 	noteSize    = 256
 	noteVersion = 1
@@ -42,17 +48,26 @@ const (
 // errNote says that a note is not one of ours.
 var errNote = errors.New("not a note of this version")
 
-var pickedCodes = []flow.Picked{"", flow.ByAlgorithm, flow.ByAffinity, flow.ByRetry}
+// What words are written as: their place in these lists.
+var (
+	pickedCodes         = []flow.Picked{"", flow.ByAlgorithm, flow.ByAffinity, flow.ByRetry}
+	seenAsCodes         = []flow.ClientAddress{"", flow.ClientTransparent, flow.ClientPortChanged, flow.ClientMasked}
+	notTransparentCodes = []flow.NotTransparent{
+		"", flow.NotTransparentUnavailable, flow.NotTransparentFamily, flow.NotTransparentHairpin,
+		flow.NotTransparentHostLocal, flow.NotTransparentOtherWay,
+	}
+)
 
-// A note is a version, fixed-size fields in little-endian order, three strings, each
-// after a byte with its length, and a byte of flags. A service's name that does not fit is cut, and
-// such a flow is adopted by nobody: names are far shorter.
+// A note is a version, fixed-size fields in little-endian order, two addresses and a name,
+// each after a byte with its length, a byte of flags, and what has been added since. A
+// service's name that does not fit is cut, and such a flow is adopted by nobody: that
+// takes the longest name there can be beside an IPv6 address of a PROXY header.
 
 // marshal is the note as the kernel keeps it.
 func (n *note) marshal() []byte {
 	b := make([]byte, 0, noteSize)
 	le := binary.LittleEndian
-	b = append(b, noteVersion, byte(max(0, indexOf(pickedCodes, n.Picked))))
+	b = append(b, noteVersion, codeOf(pickedCodes, n.Picked))
 	b = le.AppendUint64(b, uint64(n.ID))
 	for _, t := range []time.Time{n.StartedAt, n.HandedOffAt, n.Base.LastSeen} {
 		b = le.AppendUint64(b, uint64(unixNano(t)))
@@ -69,13 +84,14 @@ func (n *note) marshal() []byte {
 	for _, a := range []netip.AddrPort{n.Asked, n.Client} {
 		b = appendAddrPort(b, a)
 	}
-	name := n.Service[:min(len(n.Service), noteSize-len(b)-2)]
+	name := n.Service[:min(len(n.Service), noteSize-len(b)-4)]
 	b = append(b, byte(len(name)))
 	b = append(b, name...)
+	flags := byte(0)
 	if n.Ended {
-		return append(b, 1)
+		flags = 1
 	}
-	return append(b, 0)
+	return append(b, flags, codeOf(seenAsCodes, n.SeenAs), codeOf(notTransparentCodes, n.NotTransparent))
 }
 
 // unmarshalNote reads what marshal has written, and whatever follows it.
@@ -84,9 +100,7 @@ func unmarshalNote(b []byte) (n note, err error) {
 	if r.byte() != noteVersion {
 		return n, errNote
 	}
-	if code := int(r.byte()); code < len(pickedCodes) {
-		n.Picked = pickedCodes[code]
-	}
+	n.Picked = decode(pickedCodes, r.byte())
 	n.ID = flow.ID(r.uint64())
 	n.StartedAt, n.HandedOffAt, n.Base.LastSeen = r.time(), r.time(), r.time()
 	n.Idle, n.HalfClosed = time.Duration(r.uint64()), time.Duration(r.uint64())
@@ -97,6 +111,7 @@ func unmarshalNote(b []byte) (n note, err error) {
 	n.Asked, n.Client = r.addrPort(), r.addrPort()
 	n.Service = string(r.next(int(r.byte())))
 	n.Ended = r.byte() != 0
+	n.SeenAs, n.NotTransparent = decode(seenAsCodes, r.byte()), decode(notTransparentCodes, r.byte())
 	switch {
 	case r.short:
 		return note{}, fmt.Errorf("%w: it is cut short", errNote)
@@ -164,11 +179,12 @@ func unixNano(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-func indexOf[T comparable](list []T, v T) int {
-	for i := range list {
-		if list[i] == v {
-			return i
-		}
+// codeOf is what a word is written as; one that is not known is as none.
+func codeOf[T comparable](list []T, word T) byte { return byte(max(0, slices.Index(list, word))) }
+
+func decode[T any](list []T, code byte) (word T) {
+	if int(code) < len(list) {
+		word = list[code]
 	}
-	return -1
+	return word
 }

@@ -318,7 +318,7 @@ func (l *lease) note() note {
 	v := l.record.View()
 	n := note{
 		ID: l.record.ID(), Service: l.record.Service(), Picked: v.Picked, StartedAt: v.StartedAt,
-		Idle: l.timeouts.Idle, HalfClosed: l.timeouts.HalfClosed,
+		Idle: l.timeouts.Idle, HalfClosed: l.timeouts.HalfClosed, SeenAs: v.ClientAddress, NotTransparent: v.NotTransparent,
 	}
 	if asked := l.record.Key().Frontend(); asked != l.frontend {
 		n.Asked = asked
@@ -339,4 +339,26 @@ func (n *note) asked(s *bpf.FlowSpec) (client, frontend netip.AddrPort) {
 		frontend = n.Asked
 	}
 	return client, frontend
+}
+
+// lent reports whether the flow's source port is one of ours. That of a client who is
+// shown to the backend is not.
+func (n *note) lent(s *bpf.FlowSpec) bool {
+	client, _ := n.asked(s)
+	return s.Local.Addr() != client.Addr()
+}
+
+// seenAs is what the backend sees of the client, also when the process died before it
+// could write that down.
+func (n *note) seenAs(s *bpf.FlowSpec) flow.ClientAddress {
+	client, _ := n.asked(s)
+	switch {
+	case n.SeenAs != "":
+		return n.SeenAs
+	case s.Local == client:
+		return flow.ClientTransparent
+	case s.Local.Addr() == client.Addr():
+		return flow.ClientPortChanged
+	}
+	return ""
 }

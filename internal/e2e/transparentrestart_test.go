@@ -27,6 +27,8 @@ func TestTransparentKilled(t *testing.T) {
 			conns[network], _ = w.asks(t, w.client, network, from, 80)
 			b.isShown(t, network, from, conns[network], flow.PathBPF)
 		}
+		hairpin, _ := w.asks(t, w.backends[0], "tcp", netip.AddrPort{}, 80)
+		masked := b.inKernelNow(hairpin.LocalAddr())[0]
 		_ = b.stop(syscall.SIGKILL)
 		w.goesOn(t, conns, from)
 		b = launchIn(t, w.balancer, b.dir, services)
@@ -35,6 +37,9 @@ func TestTransparentKilled(t *testing.T) {
 			b.isShown(t, network, from, conns[network], flow.PathBPF)
 		}
 		w.goesOn(t, conns, from)
+		if v := b.inKernelNow(hairpin.LocalAddr())[0]; v.ClientAddress != masked.ClientAddress || v.NotTransparent != flow.NotTransparentHairpin {
+			t.Errorf("the record says %s %q, said %s %q", v.ClientAddress, v.NotTransparent, masked.ClientAddress, masked.NotTransparent)
+		}
 		later := netip.AddrPortFrom(w.clientAt, 45679)
 		for _, network := range bothProtocols {
 			if _, saw := w.asks(t, w.client, network, later, 80); saw != later.String() {

@@ -20,7 +20,8 @@ type guard struct{ bpf *bpf.Guard }
 var _ relay.Guard = guard{}
 
 var bpfAnswers = map[relay.Answer]bpf.Answer{
-	relay.AnswerOwn: bpf.AnswerOwn, relay.AnswerShared: bpf.AnswerShared,
+	relay.AnswerNone: bpf.AnswerOwn, // whatever socket is there
+	relay.AnswerOwn:  bpf.AnswerOwn, relay.AnswerShared: bpf.AnswerShared,
 	relay.AnswerSilent: bpf.AnswerSilent, relay.AnswerRefuse: bpf.AnswerRefuse,
 }
 
@@ -32,14 +33,16 @@ func (g guard) Unprotect(vips []netip.Addr) error {
 	return g.bpf.Update(bpf.GuardUpdate{Unprotect: vips})
 }
 
-func (g guard) Answer(at map[lb.FrontendKey]relay.Answer) error {
+func (g guard) Answer(at map[lb.FrontendKey]relay.Rule) error {
 	u := bpf.GuardUpdate{Rules: make(map[lb.FrontendKey]bpf.Rule, len(at))}
-	for k, a := range at {
-		if a == relay.AnswerNone {
+	for k, r := range at {
+		if r.Answer == relay.AnswerNone && len(r.Inside) == 0 {
 			u.Forget = append(u.Forget, k)
 			continue
 		}
-		u.Rules[k] = bpf.Rule{All: bpfAnswers[a]}
+		u.Rules[k] = bpf.Rule{
+			All: bpfAnswers[r.Answer], Inside: bpfAnswers[r.InsideAnswer], Sources: bpf.Sources{Allow: r.Allow, Inside: r.Inside},
+		}
 	}
 	return g.bpf.Update(u)
 }

@@ -2,47 +2,48 @@ package relay
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/store"
 )
 
-// answersLocked says what is to answer at the frontends of the changed services,
-// those included that they had before. It is empty without a guard.
-func (r *Relay) answersLocked(c store.Change) map[lb.FrontendKey]Answer {
+// rulesLocked says what is to answer at the frontends of the changed services, those
+// included that they had before. It is empty without a guard.
+func (r *Relay) rulesLocked(c store.Change) map[lb.FrontendKey]Rule {
 	if r.guarding.guard == nil {
 		return nil
 	}
-	answers := r.formerLocked(c)
+	rules := r.formerLocked(c)
 	for _, name := range c.Services {
 		for _, fe := range proxied(c.To, name) {
-			answers[fe.FrontendKey] = r.answerLocked(fe)
+			rules[fe.FrontendKey] = r.ruleLocked(fe)
 		}
 	}
-	return answers
+	return rules
 }
 
 // formerLocked says what is to answer now at the frontends that the changed services
 // had.
-func (r *Relay) formerLocked(c store.Change) map[lb.FrontendKey]Answer {
-	answers := make(map[lb.FrontendKey]Answer)
+func (r *Relay) formerLocked(c store.Change) map[lb.FrontendKey]Rule {
+	rules := make(map[lb.FrontendKey]Rule)
 	for _, name := range c.Services {
 		for _, k := range r.guarding.ofService[name] {
-			answers[k] = AnswerNone
+			rules[k] = Rule{}
 			if fe, ok := c.To.Frontend(k); ok && fe.FrontendKey == k && fe.Service.Mode == flow.ModeProxy {
-				answers[k] = r.answerLocked(fe) // of this service still, or of another one
+				rules[k] = r.ruleLocked(fe) // of this service still, or of another one
 			}
 		}
 	}
-	return answers
+	return rules
 }
 
 // closeFirstLocked tells the guard of what is about to lose its socket, so that
 // nobody else's is found in its place.
 func (r *Relay) closeFirstLocked(c store.Change) error {
 	closing := r.formerLocked(c)
-	maps.DeleteFunc(closing, func(_ lb.FrontendKey, a Answer) bool { return a == AnswerOwn || a == AnswerShared })
+	maps.DeleteFunc(closing, func(_ lb.FrontendKey, rule Rule) bool { return rule.gives(AnswerOwn, AnswerShared) })
 	return r.guarding.tell(closing)
 }
 
@@ -54,38 +55,71 @@ func proxied(s *store.Snapshot, service string) []*store.Frontend {
 	return nil
 }
 
-func (r *Relay) answerLocked(fe *store.Frontend) Answer {
+// ruleLocked says what is to answer at a frontend.
+func (r *Relay) ruleLocked(fe *store.Frontend) Rule {
+	rule := Rule{Answer: r.answerLocked(fe, false)}
+	if inside := r.answerLocked(fe, true); inside != rule.Answer {
+		rule.Inside, rule.InsideAnswer = r.insiders.withHost(fe.Inside), inside
+	}
+	if len(fe.AllowSources) > 0 && !rule.none() {
+		// Who may, behind a proxy, is known when its header is there.
+		rule.Allow = slices.Concat(fe.AllowSources, fe.Service.AcceptProxy)
+	}
+	return rule
+}
+
+// answerLocked says what is to answer to clients outside, or to those inside.
+func (r *Relay) answerLocked(fe *store.Frontend, inside bool) Answer {
 	_, protected := r.guarding.protected[fe.Address.Addr()]
 	udp := r.listeners.udp[fe.FrontendKey]
-	usable := fe.Scheduler.Usable() > 0
+	usable := fe.For(inside).Usable() > 0
 	switch {
-	case fe.Proto != flow.TCP && fe.Proto != flow.UDP, fe.Address.Addr().IsUnspecified():
+	case fe.Proto != flow.TCP && fe.Proto != flow.UDP:
 		return AnswerNone
 	case !usable && udp != nil && udp.sessions.Load() > 0:
 		return AnswerOwn // for the sessions that are left: see udpRetired
 	case !usable && fe.WhenNone == lb.Drop:
 		return AnswerSilent
-	case !protected:
-		return AnswerNone
-	case !usable:
+	case !usable && (protected || fe.Usable()): // a socket may be there for others
 		return AnswerRefuse
-	case fe.Proto == flow.TCP && r.guarding.shares(fe.Address.Addr()):
+	case !usable:
+		return AnswerNone // nor is it ours to refuse at an address of the host
+	case fe.Proto == flow.TCP && r.throughSharedLocked(fe.FrontendKey):
 		return AnswerShared
 	}
 	return AnswerOwn
 }
 
+// throughSharedLocked reports whether connections to a frontend come through a shared
+// socket. At the wildcard address they do not from the start where others of ours listen
+// at the same port.
+func (r *Relay) throughSharedLocked(k lb.FrontendKey) bool {
+	addr := k.Address.Addr()
+	if r.listeners.open[k] != nil || !r.guarding.shares(addr) {
+		return false
+	}
+	_, already := r.guarding.told[k]
+	return !addr.IsUnspecified() || already || !r.inherit.has(k) && len(r.listeners.onPort(k)) == 0
+}
+
 // answerAllLocked tells the guard what answers now. Frontends that could not have
-// their socket refuse; what the guard will not hear fails all that have not, so that they are
-// tried again.
+// their socket refuse, or are left to the kernel at addresses of the host, where
+// somebody else may have the port. What the guard will not hear fails all that have
+// not failed, so that they are tried again.
 func (r *Relay) answerAllLocked(c store.Change, failures []store.Failure) []store.Failure {
-	answers := r.answersLocked(c)
-	for k, a := range answers {
-		if r.socketlessLocked(k, a) {
-			answers[k] = AnswerRefuse
+	rules := r.rulesLocked(c)
+	failed := failedOf(failures)
+	for k, rule := range rules {
+		_, protected := r.guarding.protected[k.Address.Addr()]
+		_, without := failed[k]
+		switch missing := r.socketlessLocked(k, rule); {
+		case protected && missing:
+			rules[k] = Rule{Answer: AnswerRefuse}
+		case !protected && (missing || without):
+			rules[k] = Rule{}
 		}
 	}
-	err := r.guarding.tell(answers)
+	err := r.guarding.tell(rules)
 	r.guarding.note(c)
 	if err != nil {
 		return failRest(c, failures, err)
@@ -93,24 +127,24 @@ func (r *Relay) answerAllLocked(c store.Change, failures []store.Failure) []stor
 	return failures
 }
 
-// socketlessLocked reports whether a frontend lacks the socket that is to answer.
-func (r *Relay) socketlessLocked(k lb.FrontendKey, a Answer) bool {
-	switch a {
-	case AnswerOwn:
-		return r.listeners.open[k] == nil && r.listeners.udp[k] == nil
-	case AnswerShared:
-		return r.guarding.shared[k.Address.Addr().Is4()] == nil
+// socketlessLocked reports whether a frontend lacks a socket that is to answer.
+func (r *Relay) socketlessLocked(k lb.FrontendKey, rule Rule) bool {
+	return rule.gives(AnswerOwn) && r.listeners.open[k] == nil && r.listeners.udp[k] == nil ||
+		rule.gives(AnswerShared) && r.guarding.shared[k.Address.Addr().Is4()] == nil
+}
+
+func failedOf(failures []store.Failure) map[lb.FrontendKey]struct{} {
+	failed := make(map[lb.FrontendKey]struct{}, len(failures))
+	for _, f := range failures {
+		failed[f.Frontend] = struct{}{}
 	}
-	return false
+	return failed
 }
 
 // failRest is a failure of every frontend of the changed services that has not
 // failed yet.
 func failRest(c store.Change, failures []store.Failure, err error) []store.Failure {
-	failed := make(map[lb.FrontendKey]struct{}, len(failures))
-	for _, f := range failures {
-		failed[f.Frontend] = struct{}{}
-	}
+	failed := failedOf(failures)
 	for _, name := range c.Services {
 		for _, fe := range proxied(c.To, name) {
 			if _, ok := failed[fe.FrontendKey]; !ok {
@@ -123,10 +157,10 @@ func failRest(c store.Change, failures []store.Failure, err error) []store.Failu
 
 // refuseAllLocked makes all frontends of a protocol refuse, for good.
 func (r *Relay) refuseAllLocked(proto flow.Proto) {
-	all := make(map[lb.FrontendKey]Answer)
+	all := make(map[lb.FrontendKey]Rule)
 	for k := range r.guarding.told {
 		if k.Proto == proto {
-			all[k] = AnswerNone
+			all[k] = Rule{}
 		}
 	}
 	if err := r.guarding.tell(all); err != nil {
@@ -145,10 +179,10 @@ func (r *Relay) udpRetired(k lb.FrontendKey) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		fe, ok := r.store.Snapshot().Frontend(k)
-		if r.closing || !ok || fe.FrontendKey != k || fe.Scheduler.Usable() > 0 {
+		if r.closing || !ok || fe.FrontendKey != k || fe.Usable() {
 			return // the next round sees to it
 		}
-		if err := r.guarding.tell(map[lb.FrontendKey]Answer{k: r.answerLocked(fe)}); err != nil {
+		if err := r.guarding.tell(map[lb.FrontendKey]Rule{k: r.ruleLocked(fe)}); err != nil {
 			r.log.Warn("a frontend without usable backends may be answered at by others", "frontend", k.String(), "err", err)
 		}
 	})

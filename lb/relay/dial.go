@@ -41,6 +41,7 @@ func (f *tcpFlow) choose() (pick.Choice, error) {
 		f.fe = fe // the newest: a backend that has just gone is not chosen
 		c, err := f.w.r.picker.Pick(pick.Request{
 			Frontend: f.fe, Client: f.client, Now: f.w.loop.Now(), Tried: f.tried,
+			Inside: f.w.r.inside(f.fe, f.client.Addr()),
 		})
 		if err != nil {
 			return c, err

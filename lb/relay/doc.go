@@ -20,7 +20,8 @@
 //	pause.go     telling a peer that pauses from one that is lost
 //	listen.go    listeners follow the store's frontends
 //	vips.go      routes follow their addresses
-//	answers.go   what the guard is told: which frontends answer, and with what
+//	answers.go   what the guard is told: which frontends answer, with what, and whom
+//	inside.go    who is a client of the cluster itself, as this host is
 //	shared.go    the sockets that many frontends share
 //	vips.go      so do routes; leaving.go: not before the last connection
 //	removed.go   flows of backends that have gone

@@ -21,9 +21,10 @@ type guarding struct {
 	why       error // then
 	mode      capture.Mode
 	protected map[netip.Addr]struct{}
-	told      map[lb.FrontendKey]Answer
+	told      map[lb.FrontendKey]Rule
 	ofService map[string][]lb.FrontendKey // of told
 	shared    map[bool]*listener          // by whether it is for IPv4
+	warned    bool                        // that nobody tells clients apart
 }
 
 func (g *guarding) init(o Options) error {
@@ -35,7 +36,7 @@ func (g *guarding) init(o Options) error {
 		return fmt.Errorf("capture sklookup needs a guard: %w", g.why)
 	}
 	g.protected = make(map[netip.Addr]struct{})
-	g.told = make(map[lb.FrontendKey]Answer)
+	g.told = make(map[lb.FrontendKey]Rule)
 	g.ofService = make(map[string][]lb.FrontendKey)
 	g.shared = make(map[bool]*listener)
 	return nil
@@ -87,29 +88,29 @@ func (g *guarding) unprotect(but map[netip.Addr]struct{}) error {
 // shares reports whether connections to an address come through a shared socket.
 func (g *guarding) shares(a netip.Addr) bool {
 	_, ok := g.protected[a]
-	return ok && g.mode != capture.AnyIP
+	return (ok || a.IsUnspecified()) && g.guard != nil && g.mode != capture.AnyIP
 }
 
 // tell lets the guard know what differs from what it was told.
-func (g *guarding) tell(answers map[lb.FrontendKey]Answer) error {
-	news := make(map[lb.FrontendKey]Answer)
-	for k, a := range answers {
-		if g.told[k] != a {
-			news[k] = a
+func (g *guarding) tell(rules map[lb.FrontendKey]Rule) error {
+	news := make(map[lb.FrontendKey]Rule)
+	for k, rule := range rules {
+		if !g.told[k].equal(rule) {
+			news[k] = rule
 		}
 	}
 	if len(news) == 0 {
 		return nil
 	}
 	err := g.guard.Answer(news)
-	for k, a := range news {
+	for k, rule := range news {
 		switch {
 		case err != nil:
-			g.told[k] = answerUnknown
-		case a == AnswerNone:
+			g.told[k] = Rule{Answer: answerUnknown}
+		case rule.none():
 			delete(g.told, k)
 		default:
-			g.told[k] = a
+			g.told[k] = rule
 		}
 	}
 	if err != nil {
@@ -131,7 +132,7 @@ func (g *guarding) note(c store.Change) {
 			keys = append(keys, fe.FrontendKey)
 		}
 		for _, k := range had { // what the guard would not forget
-			if g.told[k] == answerUnknown && !slices.Contains(keys, k) {
+			if g.told[k].Answer == answerUnknown && !slices.Contains(keys, k) {
 				keys = append(keys, k)
 			}
 		}

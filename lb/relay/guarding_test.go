@@ -24,16 +24,16 @@ import (
 type fakeGuard struct {
 	mu      sync.Mutex // guards what follows
 	vips    map[netip.Addr]bool
-	answers map[lb.FrontendKey]Answer
+	answers map[lb.FrontendKey]Rule
 	calls   int
 	fail    error
-	asked   func(map[lb.FrontendKey]Answer) // called by Answer first
+	asked   func(map[lb.FrontendKey]Rule) // called by Answer first
 }
 
 var _ Guard = (*fakeGuard)(nil)
 
 func newFakeGuard() *fakeGuard {
-	return &fakeGuard{vips: make(map[netip.Addr]bool), answers: make(map[lb.FrontendKey]Answer)}
+	return &fakeGuard{vips: make(map[netip.Addr]bool), answers: make(map[lb.FrontendKey]Rule)}
 }
 
 func (g *fakeGuard) call(do func()) error {
@@ -60,24 +60,26 @@ func (g *fakeGuard) Unprotect(vips []netip.Addr) error {
 	})
 }
 
-func (g *fakeGuard) Answer(at map[lb.FrontendKey]Answer) error {
+func (g *fakeGuard) Answer(at map[lb.FrontendKey]Rule) error {
 	if g.asked != nil {
 		g.asked(at)
 	}
 	return g.call(func() {
-		for k, a := range at {
-			if a == AnswerNone {
+		for k, rule := range at {
+			if rule.none() {
 				delete(g.answers, k)
 				continue
 			}
-			g.answers[k] = a
+			g.answers[k] = rule
 		}
 	})
 }
 
 func (g *fakeGuard) Share(int) error { return g.call(func() {}) }
 
-func (g *fakeGuard) answer(k lb.FrontendKey) Answer {
+func (g *fakeGuard) answer(k lb.FrontendKey) Answer { return g.rule(k).Answer }
+
+func (g *fakeGuard) rule(k lb.FrontendKey) Rule {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.answers[k]
@@ -101,24 +103,27 @@ func newGuarding(t *testing.T, guard *fakeGuard, mode capture.Mode) *guarding {
 func TestGuardingTellsWhatIsNew(t *testing.T) {
 	fake := newFakeGuard()
 	g := newGuarding(t, fake, capture.Auto)
+	some := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	a, b := lb.FrontendKey{Proto: flow.TCP, Address: vip}, lb.FrontendKey{Proto: flow.UDP, Address: vip}
 	for _, tt := range []struct {
 		name  string
-		say   map[lb.FrontendKey]Answer
-		want  map[lb.FrontendKey]Answer
+		say   map[lb.FrontendKey]Rule
+		want  map[lb.FrontendKey]Rule
 		calls int
 	}{
-		{"two", map[lb.FrontendKey]Answer{a: AnswerOwn, b: AnswerRefuse}, map[lb.FrontendKey]Answer{a: AnswerOwn, b: AnswerRefuse}, 1},
-		{"nothing new", map[lb.FrontendKey]Answer{a: AnswerOwn}, map[lb.FrontendKey]Answer{a: AnswerOwn, b: AnswerRefuse}, 0},
-		{"one of two", map[lb.FrontendKey]Answer{a: AnswerOwn, b: AnswerOwn}, map[lb.FrontendKey]Answer{a: AnswerOwn, b: AnswerOwn}, 1},
-		{"forgotten", map[lb.FrontendKey]Answer{a: AnswerNone}, map[lb.FrontendKey]Answer{b: AnswerOwn}, 1},
-		{"never known", map[lb.FrontendKey]Answer{a: AnswerNone}, map[lb.FrontendKey]Answer{b: AnswerOwn}, 0},
+		{"two", map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn}, b: {Answer: AnswerRefuse}}, map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn}, b: {Answer: AnswerRefuse}}, 1},
+		{"nothing new", map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn}}, map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn}, b: {Answer: AnswerRefuse}}, 0},
+		{"one of two", map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn}, b: {Answer: AnswerOwn}}, map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn}, b: {Answer: AnswerOwn}}, 1},
+		{"for some", map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn, Allow: some}}, map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn, Allow: some}, b: {Answer: AnswerOwn}}, 1},
+		{"nothing new of them", map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn, Allow: slices.Clone(some)}}, map[lb.FrontendKey]Rule{a: {Answer: AnswerOwn, Allow: some}, b: {Answer: AnswerOwn}}, 0},
+		{"forgotten", map[lb.FrontendKey]Rule{a: {}}, map[lb.FrontendKey]Rule{b: {Answer: AnswerOwn}}, 1},
+		{"never known", map[lb.FrontendKey]Rule{a: {}}, map[lb.FrontendKey]Rule{b: {Answer: AnswerOwn}}, 0},
 	} {
 		before := fake.calls
 		if err := g.tell(tt.say); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if !maps.Equal(fake.answers, tt.want) || !maps.Equal(g.told, tt.want) || fake.calls-before != tt.calls {
+		if !maps.EqualFunc(fake.answers, tt.want, Rule.equal) || !maps.EqualFunc(g.told, tt.want, Rule.equal) || fake.calls-before != tt.calls {
 			t.Errorf("%s: the guard knows %v, we %v, after %d calls; want %v after %d",
 				tt.name, fake.answers, g.told, fake.calls-before, tt.want, tt.calls)
 		}
@@ -131,11 +136,11 @@ func TestGuardingAfterAFailure(t *testing.T) {
 	g := newGuarding(t, fake, capture.Auto)
 	k := lb.FrontendKey{Proto: flow.TCP, Address: vip}
 	fake.fail = errors.New("no memory")
-	if err := g.tell(map[lb.FrontendKey]Answer{k: AnswerShared}); !errors.Is(err, fake.fail) {
+	if err := g.tell(map[lb.FrontendKey]Rule{k: {Answer: AnswerShared}}); !errors.Is(err, fake.fail) {
 		t.Fatalf("got %v", err)
 	}
 	fake.fail = nil
-	if err := g.tell(map[lb.FrontendKey]Answer{k: AnswerNone}); err != nil {
+	if err := g.tell(map[lb.FrontendKey]Rule{k: {}}); err != nil {
 		t.Fatal(err)
 	}
 	if len(fake.answers) > 0 || len(g.told) > 0 {
@@ -240,7 +245,7 @@ func TestDropWithAGuard(t *testing.T) {
 		want     [2]Answer
 	}{
 		{"no backends", []lb.Service{dropping(flow.TCP, vip), dropping(flow.UDP, vip)}, [2]Answer{AnswerSilent, AnswerSilent}},
-		{"a backend", []lb.Service{dropping(flow.TCP, vip, addr), dropping(flow.UDP, vip, addr)}, [2]Answer{}},
+		{"a backend", []lb.Service{dropping(flow.TCP, vip, addr), dropping(flow.UDP, vip, addr)}, [2]Answer{AnswerOwn, AnswerOwn}},
 		{"none again", []lb.Service{dropping(flow.TCP, vip), dropping(flow.UDP, vip)}, [2]Answer{AnswerSilent, AnswerSilent}},
 		{"another policy", []lb.Service{service("tcp", vip)}, [2]Answer{}},
 		{"gone", nil, [2]Answer{}},
@@ -258,8 +263,8 @@ func TestDropWithAGuard(t *testing.T) {
 func TestGuardKnowsFirst(t *testing.T) {
 	addr, _ := backend(t, testnet.Named("backend"))
 	fake, silenced := newFakeGuard(), 0
-	fake.asked = func(at map[lb.FrontendKey]Answer) {
-		if at[lb.FrontendKey{Proto: flow.TCP, Address: vip}] != AnswerSilent {
+	fake.asked = func(at map[lb.FrontendKey]Rule) {
+		if at[lb.FrontendKey{Proto: flow.TCP, Address: vip}].Answer != AnswerSilent {
 			return
 		}
 		silenced++

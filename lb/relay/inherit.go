@@ -85,6 +85,12 @@ func (in *inheritance) listenShared(at netip.Addr) (*capture.Listener, error) {
 	return capture.Listen(netip.AddrPortFrom(at, 0), capture.ListenParams{AnyIP: true})
 }
 
+// has reports whether the socket of a frontend has come over.
+func (in *inheritance) has(k lb.FrontendKey) bool {
+	_, ok := in.tcp[k.Address]
+	return ok
+}
+
 func fromFD(s Inherited) (*capture.Listener, bool, error) {
 	sock, err := capture.NewListenerFromFD(s.FD)
 	if err != nil {
@@ -126,7 +132,7 @@ func (r *Relay) begin(sessions []Inherited, reset map[member]flow.Reason) error 
 	err := r.beginUDPLocked(sessions)
 	for key, l := range r.listeners.open {
 		if fe, ok := r.store.Snapshot().Frontend(key); ok {
-			err = errors.Join(err, l.setSilent(fe.Scheduler.Usable() == 0))
+			err = errors.Join(err, l.setSilent(!fe.Usable()))
 		}
 	}
 	for _, l := range r.inherit.unwatched {

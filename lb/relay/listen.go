@@ -84,11 +84,12 @@ func (r *Relay) programFrontends(_ context.Context, c store.Change) []store.Fail
 	if r.closing {
 		return nil
 	}
-	failures := r.programVIPsLocked(c)
-	without := make(map[lb.FrontendKey]struct{}, len(failures))
-	for _, f := range failures {
-		without[f.Frontend] = struct{}{}
+	if err := r.knowHostLocked(c); err != nil {
+		return failRest(c, nil, err)
 	}
+	r.warnUnguardedLocked(c)
+	failures := r.programVIPsLocked(c)
+	without := failedOf(failures)
 	if err := r.closeFirstLocked(c); err != nil {
 		r.guarding.note(c)
 		return failRest(c, failures, err)
@@ -111,8 +112,8 @@ func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKe
 			continue
 		}
 		var err error
-		if own := r.listeners.open[key] != nil; !own && r.guarding.shares(key.Address.Addr()) {
-			err = r.ensureSharedLocked(key.Address.Addr().Is4())
+		if r.throughSharedLocked(key) {
+			err = r.shareLocked(fe)
 		} else {
 			err = r.ensureListenerLocked(fe, host)
 		}
@@ -127,7 +128,7 @@ func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKe
 }
 
 func (r *Relay) ensureListenerLocked(fe *store.Frontend, host func() (*capture.Host, error)) error {
-	k, silent := keepAliveOf(fe.Service.Timeouts), fe.Scheduler.Usable() == 0
+	k, silent := keepAliveOf(fe.Service.Timeouts), !fe.Usable()
 	if l := r.listeners.open[fe.FrontendKey]; l != nil {
 		return errors.Join(l.setKeepAlive(k), r.silenceLocked(l, silent))
 	}
@@ -144,7 +145,7 @@ func (r *Relay) wantedListeners(c store.Change) map[lb.FrontendKey]*store.Fronte
 	wanted := make(map[lb.FrontendKey]*store.Frontend)
 	for _, name := range c.Services {
 		for _, fe := range proxied(c.To, name) {
-			if fe.Proto == flow.TCP && (fe.Scheduler.Usable() > 0 || r.swallows(fe)) {
+			if fe.Proto == flow.TCP && (fe.Usable() || r.swallows(fe)) {
 				wanted[fe.FrontendKey] = fe
 			}
 		}
@@ -153,7 +154,7 @@ func (r *Relay) wantedListeners(c store.Change) map[lb.FrontendKey]*store.Fronte
 }
 
 // swallows reports whether a frontend without usable backends keeps a socket of
-// its own, in which what comes is lost.
+// its own, in which what comes is lost, or its port, where the guard does that.
 func (r *Relay) swallows(fe *store.Frontend) bool {
 	return fe.WhenNone == lb.Drop && (r.guarding.guard == nil || fe.Address.Addr().IsUnspecified())
 }

@@ -93,6 +93,7 @@ type Relay struct {
 	udpLimits  limitTable
 	saved      savedSessions
 	strays     strays
+	insiders   insiders
 	udpTuples  udpTuples
 	udpChanges atomic.Uint64 // how often UDP sessions have come, moved or gone
 

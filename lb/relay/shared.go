@@ -8,11 +8,28 @@ import (
 	"slices"
 
 	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/relay/capture"
+	"github.com/baton-lb/baton/lb/store"
 )
 
 // sharedKeepAlive is what connections inherit from a shared socket: what services
 // want that say nothing else.
 var sharedKeepAlive = keepAliveOf(lb.Default("").Timeouts)
+
+// shareLocked has a shared socket ready for a frontend's connections. At the wildcard
+// address the guard would take them away from whoever listens at the port, so nobody
+// may when it is taken. From then on it is ours, like that of a VIP.
+func (r *Relay) shareLocked(fe *store.Frontend) error {
+	if _, ours := r.guarding.told[fe.FrontendKey]; fe.Address.Addr().IsUnspecified() && !ours {
+		if err := capture.Free(fe.Address); err != nil {
+			return err
+		}
+	}
+	if !fe.Usable() {
+		return nil
+	}
+	return r.ensureSharedLocked(fe.Address.Addr().Is4())
+}
 
 // ensureSharedLocked opens the socket that the frontends of a family share.
 func (r *Relay) ensureSharedLocked(ipv4 bool) error {

@@ -76,11 +76,12 @@ func (s *udpSession) follow(fe *store.Frontend) {
 	if s.life() != life {
 		s.u.w.loop.Arm(&s.timer, s.left())
 	}
-	b, ok := mayStay(fe, s.backend.Address)
+	inside := s.u.w.r.inside(fe, s.client.Addr())
+	b, ok := mayStay(fe, s.backend.Address, inside)
 	if ok {
 		s.backend = b
 	}
-	if ok && !sick(fe, b) || s.move() || ok {
+	if ok && !sick(fe, b, inside) || s.move() || ok {
 		return
 	}
 	s.close(flow.ByBaton, flow.ReasonBackendRemoved)
@@ -96,15 +97,15 @@ func (s *udpSession) move() bool {
 	return false
 }
 
-// mayStay finds a session's backend among those of its frontend. One that is down
+// mayStay finds a session's backend among those that its client may use. One that is down
 // is as if it were not there; one that drains keeps its sessions.
-func mayStay(fe *store.Frontend, a netip.AddrPort) (*sched.Backend, bool) {
+func mayStay(fe *store.Frontend, a netip.AddrPort, inside bool) (*sched.Backend, bool) {
 	b, ok := fe.Service.Backend(a)
-	return b, ok && b.State != lb.StateDown && fe.Selection(false).Has(b.Backend)
+	return b, ok && b.State != lb.StateDown && fe.May(b, inside)
 }
 
 // sick reports whether a backend has failed while others have not. Its sessions
 // move: their clients may never begin new ones.
-func sick(fe *store.Frontend, b *sched.Backend) bool {
-	return b.Unhealthy && b.TakesNewIfHealthy() && !fe.Scheduler.Allows(b)
+func sick(fe *store.Frontend, b *sched.Backend, inside bool) bool {
+	return b.Unhealthy && b.TakesNewIfHealthy() && !fe.For(inside).Allows(b)
 }

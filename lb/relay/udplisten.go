@@ -53,7 +53,7 @@ func (r *Relay) programUDPLocked(c store.Change, without map[lb.FrontendKey]stru
 		if _, ok := without[key]; ok {
 			continue
 		}
-		l, serves := r.listeners.udp[key], fe.Scheduler.Usable() > 0 || r.swallows(fe)
+		l, serves := r.listeners.udp[key], fe.Usable() || r.swallows(fe)
 		switch {
 		case serves && (l == nil || l.retiring.Load()):
 			if l == nil {

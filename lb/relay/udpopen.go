@@ -119,7 +119,7 @@ func (s *udpSession) whyNone(err error) (flow.By, flow.Reason, flow.Drop) {
 // same source port if that is free. A backend that drains keeps its session.
 func (s *udpSession) restore(kept savedSession) bool {
 	w := s.u.w
-	b, ok := mayStay(s.fe, kept.Backend)
+	b, ok := mayStay(s.fe, kept.Backend, w.r.inside(s.fe, s.client.Addr()))
 	if !ok || !w.r.picker.Commit(s.rec, s.fe, pick.Choice{Backend: b, Picked: flow.ByAffinity}, w.loop.Now()) {
 		return false
 	}
@@ -137,7 +137,9 @@ func (s *udpSession) choose(how flow.Picked) error {
 		if !ok || fe.Service.Name != s.rec.Service() {
 			return sched.ErrNoBackend // it is another service's now
 		}
-		c, err := w.r.picker.Pick(pick.Request{Frontend: fe, Client: s.client, Now: w.loop.Now(), Tried: s.tried})
+		c, err := w.r.picker.Pick(pick.Request{
+			Frontend: fe, Client: s.client, Inside: w.r.inside(fe, s.client.Addr()), Now: w.loop.Now(), Tried: s.tried,
+		})
 		if err != nil {
 			return err
 		}

@@ -68,6 +68,9 @@ func (r *Relay) newFrontends(c store.Change) (news []*store.Frontend) {
 			continue
 		}
 		for _, fe := range s.FrontendSet {
+			if fe.Address.Addr().IsUnspecified() {
+				continue // there already, and often without a socket of its own
+			}
 			_, routed := r.vips.routed[fe.Address.Addr()]
 			mine := slices.Contains(r.vips.ofService[name], fe.Address.Addr())
 			open := r.listeners.open[fe.FrontendKey] != nil || r.listeners.udp[fe.FrontendKey] != nil
@@ -200,6 +203,26 @@ func (r *Relay) renewRoutes() {
 	}
 	if _, err := r.ensureLocked(); err != nil {
 		r.log.Warn("routes were not renewed after a change of addresses", "err", err)
+	}
+}
+
+// warnUnguardedLocked says once what it means that clients are told apart only after
+// they have connected.
+func (r *Relay) warnUnguardedLocked(c store.Change) {
+	g := &r.guarding
+	if g.guard != nil || g.warned {
+		return
+	}
+	for _, name := range c.Services {
+		for _, fe := range proxied(c.To, name) {
+			if len(fe.AllowSources) == 0 && len(fe.Inside) == 0 {
+				continue
+			}
+			g.warned = true
+			r.log.Warn("no guard: clients that may not use a frontend see its port open, and TCP connects before it is reset",
+				"svc", name, "frontend", fe.FrontendKey.String(), "err", g.why)
+			return
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ var (
 	featureSyscall  = Feature{Name: "bpf(2)", Since: "3.18", Uses: "every program", probe: func() error { return features.HaveMapType(ebpf.Hash) }}
 	featureBTF      = Feature{Name: "BTF", Since: "5.4", Uses: "types of the running kernel; no program needs it", probe: haveKernelBTF}
 	featureSockmap  = Feature{Name: "sockmap", Since: "4.14", Uses: "few sockets shared by all frontends (sklookup)", probe: func() error { return features.HaveMapType(ebpf.SockMap) }}
-	featureSKLookup = Feature{Name: "sk_lookup", Since: "5.9", Uses: "the guard of VIPs", probe: func() error { return features.HaveProgramType(ebpf.SkLookup) }}
+	featureSKLookup = Feature{Name: "sk_lookup", Since: "5.9", Uses: "the guard of VIPs, and of frontends' source ranges", probe: func() error { return features.HaveProgramType(ebpf.SkLookup) }}
 )
 
 // Features lists what the guard uses, in the order in which to ask. HandoffFeatures has the rest.

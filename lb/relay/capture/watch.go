@@ -2,7 +2,6 @@ package capture
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink/nl"
@@ -22,18 +21,5 @@ func (r *Routes) Watch(ctx context.Context, changed func()) error {
 	if err != nil {
 		return fmt.Errorf("watch addresses: %w", err)
 	}
-	defer sock.Close()
-	stop := context.AfterFunc(ctx, sock.Close)
-	defer stop()
-	changed() // between the last Ensure and now
-	for {
-		_, _, err := sock.Receive()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("watch addresses: %w", err)
-		}
-		changed()
-	}
+	return follow(ctx, sock, changed)
 }

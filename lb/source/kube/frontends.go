@@ -53,7 +53,7 @@ func (l *frontendList) add(a netip.Addr, number uint16, fe lb.Frontend) {
 		}
 	}
 	fe.SameFamily = true
-	if l.port.service.policies.client != "" {
+	if l.port.client() != "" {
 		fe.ClientAddress = ""
 	}
 	l.list = append(l.list, fe)
@@ -164,8 +164,17 @@ func (t *Translator) service(p *port) lb.Service {
 	s := lb.Default(p.Service)
 	s.Frontends = p.frontends
 	p.service.policies.apply(&s)
-	if c := p.service.policies.client; c != "" && (c != lb.ProxyV1 || p.proto == flow.TCP) {
+	if c := p.client(); c != "" {
 		s.ClientAddress = c
 	}
 	return s
+}
+
+// client is what the Service asks for in place of what its frontends do
+// otherwise, if the port can have it.
+func (p *port) client() lb.ClientAddress {
+	if c := p.service.policies.client; c != lb.ProxyV1 || p.proto == flow.TCP {
+		return c
+	}
+	return ""
 }

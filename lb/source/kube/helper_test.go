@@ -274,3 +274,11 @@ func compare(t *testing.T, what string, got []string, want string) {
 		t.Errorf("%s:\n  %s\nwant\n  %s", what, strings.Join(trimmed, "\n  "), strings.Join(lines, "\n  "))
 	}
 }
+
+func mustKey(s string) lb.FrontendKey {
+	fe, err := lb.ParseFrontend(s)
+	if err != nil {
+		panic(err)
+	}
+	return fe.FrontendKey
+}

@@ -48,6 +48,7 @@ func TestStatic(t *testing.T) {
 			service("empty", []string{"tcp://10.0.0.2:80"}, nil),
 			down, closed,
 			service("loop", []string{"tcp://10.0.0.5:80"}, []string{"10.0.0.5:80", "10.0.0.1:80"}),
+			service("twice", []string{"tcp://10.0.0.7:80"}, []string{"10.1.0.1:80", "10.1.0.2:80", "10.1.0.1:80", "10.1.0.1:80"}),
 			service("six", []string{"tcp://10.0.0.6:80"}, []string{"[fd00::1]:80", "[fd00::2]:80"}),
 		},
 	}
@@ -61,6 +62,7 @@ func TestStatic(t *testing.T) {
 		"closed: deny covers all of allow: no client may connect",
 		"loop: backend 10.0.0.5:80 is a frontend of the same service: connections go round in a circle",
 		"loop: backend 10.0.0.1:80 is a frontend of service fine",
+		"twice: lists backend 10.1.0.1:80 more than once: it is one backend, as the entry says that lets it do most",
 		"six: backend [fd00::1]:80: source.addresses has none of its address family",
 	}
 	if !slices.Equal(got, want) {

@@ -53,6 +53,12 @@ func warnBackends(s *lb.Service, add addWarning) {
 	if !slices.ContainsFunc(s.Backends, usable) {
 		add("none of its backends takes new flows: its clients are refused")
 	}
+	times := make(map[netip.AddrPort]int)
+	for _, b := range s.Backends {
+		if times[b.Address]++; times[b.Address] == 2 {
+			add("lists backend %s more than once: it is one backend, as the entry says that lets it do most", b.Address)
+		}
+	}
 }
 
 // warnLoops finds backends that are frontends themselves.

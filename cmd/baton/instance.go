@@ -74,12 +74,14 @@ func startInstance(ctx context.Context, o runOptions, log *slog.Logger) (_ *inst
 	}
 	in := &instance{o: o, log: log, handing: handing{done: make(chan struct{})}}
 	in.ctx, in.stop = context.WithCancel(context.Background())
+	made := findNewDirs(o.stateDir, filepath.Dir(o.socket))
 	defer func() {
 		if err != nil {
 			if in.before != nil {
 				in.before.fail(err)
 			}
 			err = errors.Join(err, in.close())
+			made.remove()
 		}
 	}()
 	if err := in.acquire(); err != nil {

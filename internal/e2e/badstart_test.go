@@ -260,7 +260,16 @@ func TestCannotStart(t *testing.T) {
 		says(t, 1, "127.0.0.1:10249 … in use")
 	taken.Close()
 
+	// Directories that were made for it go with it.
+	taken = w.Balancer.Serve(80, testnet.Sink)
 	dir := t.TempDir()
+	attempt{
+		host: w.Balancer, dir: dir, config: "admin: {socket: DIR/run/a/admin.sock, http: \"\"}\n" + strings.Replace(services, w.vip.String(), w.Balancer.IP4.String()+":80", 1),
+		args: []string{"run", "--config", filepath.Join(dir, "baton.yaml"), "--state-dir", filepath.Join(dir, "state/of/baton")},
+	}.run(t).says(t, 1, w.Balancer.IP4.String()+":80 … in use")
+	taken.Close()
+
+	dir = t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "admin.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -54,11 +54,12 @@ var table = []row{
 	{path: "internal/admin/client", may: []string{"internal/admin", "internal/flow"}},
 	{path: "internal/admin/doctor", may: []string{"internal/admin", "internal/flow", "lb", "lb/relay/capture"}},
 	{path: "internal/arch"},
+	{path: "internal/cache"},
 	{path: "internal/e2e", tests: []string{"internal/admin", "internal/admin/client"}}, // to speak as another process does
 	{path: "internal/sysctl"},
 	{path: "internal/testkube/control"},
 	{path: "internal/testnet"},
-	{path: "internal/testvm", may: []string{"internal/testvm/wire"}},
+	{path: "internal/testvm", may: []string{"internal/cache", "internal/testvm/wire"}},
 	{path: "internal/testvm/guest", may: []string{"internal/testvm/wire"}},
 	{path: "internal/testvm/suite", may: []string{"internal/testvm"}},
 	{path: "internal/testvm/vmrun", may: []string{"internal/testvm"}},
@@ -110,8 +111,8 @@ type library struct {
 }
 
 var libraries = []library{
-	{prefix: "k8s.io/", home: []string{"lb/source/kube", "internal/testkube/..."}, why: "nobody pays for Kubernetes who does not use it"},
-	{prefix: "sigs.k8s.io/", home: []string{"lb/source/kube", "internal/testkube/..."}, why: "nobody pays for Kubernetes who does not use it"},
+	{prefix: "k8s.io/", home: []string{"lb/source/kube", "internal/testkube/...", "deploy"}, why: "nobody pays for Kubernetes who does not use it"},
+	{prefix: "sigs.k8s.io/", home: []string{"lb/source/kube", "internal/testkube/...", "deploy"}, why: "nobody pays for Kubernetes who does not use it"},
 	{prefix: "github.com/prometheus/", home: []string{"internal/admin"}, tests: true, files: true,
 		why: "packages count in their own terms; collectors translate"},
 	{prefix: "github.com/spf13/", home: []string{"cmd/...", "internal/testkube/control"}, why: "flags are the command's, options are structs"},

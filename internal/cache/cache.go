@@ -1,4 +1,4 @@
-package testvm
+package cache
 
 import (
 	"crypto/sha256"
@@ -33,25 +33,29 @@ type Entry struct {
 }
 
 const (
-	cacheBytes   = 1 << 30
+	maxBytes     = 1 << 30
 	manifestFile = "manifest.json"
 	makingPrefix = "making-"
 )
 
-// OpenCache makes the directory if need be. "" is the user's cache directory.
-func OpenCache(dir string) (*Cache, error) {
+// Open makes the directory if need be. "" is the one called name in the user's cache
+// directory.
+func Open(dir, name string) (*Cache, error) {
 	if dir == "" {
 		base, err := os.UserCacheDir()
 		if err != nil {
 			return nil, fmt.Errorf("find cache directory: %w", err)
 		}
-		dir = filepath.Join(base, "baton-testvm")
+		dir = filepath.Join(base, name)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make cache: %w", err)
 	}
-	return &Cache{dir: dir, max: cacheBytes}, nil
+	return &Cache{dir: dir, max: maxBytes}, nil
 }
+
+// Dir is the directory. What is in there beside entries is left alone.
+func (c *Cache) Dir() string { return c.dir }
 
 // Get returns the entry called key. If there is none, or one that is broken, fill
 // makes it in an empty directory.
@@ -93,7 +97,7 @@ func (c *Cache) lockAll() (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// open checks an entry byte by byte: that is quick beside booting from it.
+// open checks an entry byte by byte: that is quick beside making it.
 func (c *Cache) open(key string) (_ *Entry, err error) {
 	dir := filepath.Join(c.dir, key)
 	lock, err := os.Open(dir)
@@ -117,7 +121,7 @@ func (c *Cache) open(key string) (_ *Entry, err error) {
 		return nil, err
 	}
 	for name, sum := range want {
-		if got, err := fileSum(filepath.Join(dir, name)); err != nil || got != sum {
+		if got, err := FileSum(filepath.Join(dir, name)); err != nil || got != sum {
 			return nil, errors.Join(fmt.Errorf("file %s is not what it was", name), err)
 		}
 	}
@@ -217,7 +221,7 @@ func writeManifest(dir string) error {
 	}
 	sums := make(map[string]string)
 	for _, f := range files {
-		if sums[f.Name()], err = fileSum(filepath.Join(dir, f.Name())); err != nil {
+		if sums[f.Name()], err = FileSum(filepath.Join(dir, f.Name())); err != nil {
 			return err
 		}
 	}
@@ -228,7 +232,8 @@ func writeManifest(dir string) error {
 	return os.WriteFile(filepath.Join(dir, manifestFile), b, 0o644)
 }
 
-func fileSum(path string) (string, error) {
+// FileSum is the SHA-256 of a file, in hexadecimal.
+func FileSum(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-package testvm
+package cache
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 
 func newCache(t *testing.T) *Cache {
 	t.Helper()
-	c, err := OpenCache(filepath.Join(t.TempDir(), "cache"))
+	c, err := Open(filepath.Join(t.TempDir(), "cache"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestCacheAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			own, err := OpenCache(c.dir) // as another process would
+			own, err := Open(c.dir, "") // as another process would
 			if err != nil {
 				t.Error(err)
 				return

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/baton-lb/baton/internal/cache"
 )
 
 // debPackage is what apt knows of a package's candidate version.
@@ -94,7 +96,7 @@ func (p debPackage) download(ctx context.Context, dir string) (path string, err 
 	if err != nil || len(found) != 1 {
 		return "", fmt.Errorf("download %s: got %d packages: %w", p, len(found), errors.Join(err, ErrUnavailable))
 	}
-	sum, err := fileSum(found[0])
+	sum, err := cache.FileSum(found[0])
 	if err != nil {
 		return "", fmt.Errorf("check %s: %w", p, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/baton-lb/baton/internal/cache"
 )
 
 const metaStanza = `Package: linux-image-cloud-amd64
@@ -90,17 +92,29 @@ func TestKernelUnavailable(t *testing.T) {
 
 // A kernel that was used once is there also when apt can give none.
 func TestKernelWithoutNetwork(t *testing.T) {
-	cache, log := newCache(t), slog.New(slog.DiscardHandler)
+	log := slog.New(slog.DiscardHandler)
+	kept, err := cache.Open(filepath.Join(t.TempDir(), "cache"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func(key, content string) *cache.Entry {
+		e, err := kept.Get(key, func(dir string) error { return os.WriteFile(filepath.Join(dir, "file"), []byte(content), 0o644) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Close() })
+		return e
+	}
 	fakeApt(t, metaStanza, imageStanza)
-	_, err := openKernel(t.Context(), cache, "6.1", log)
+	_, err = openKernel(t.Context(), kept, "6.1", log)
 	if err == nil || !strings.Contains(err.Error(), "no network") {
 		t.Fatalf("got %v", err)
 	}
-	last := mustGet(t, cache, "last", write("kernel"))
-	if err := os.Symlink("last", filepath.Join(cache.dir, "linux-6.1")); err != nil {
+	last := fill("last", "kernel")
+	if err := os.Symlink("last", filepath.Join(kept.Dir(), "linux-6.1")); err != nil {
 		t.Fatal(err)
 	}
-	k, err := openKernel(t.Context(), cache, "6.1", log)
+	k, err := openKernel(t.Context(), kept, "6.1", log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,16 +122,16 @@ func TestKernelWithoutNetwork(t *testing.T) {
 	if k.Dir != last.Dir {
 		t.Errorf("got %s", k.Dir)
 	}
-	mustGet(t, cache, parsePackage(imageStanza).cacheKey(), write("offered"))
-	offered, err := openKernel(t.Context(), cache, "6.1", log)
+	fill(parsePackage(imageStanza).cacheKey(), "offered")
+	offered, err := openKernel(t.Context(), kept, "6.1", log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer offered.Close()
-	if got := offered.content(t); got != "offered" {
-		t.Errorf("got %s in place of what apt offers", got)
+	if got, err := os.ReadFile(filepath.Join(offered.Dir, "file")); string(got) != "offered" {
+		t.Errorf("got %s, %v in place of what apt offers", got, err)
 	}
-	if link, err := os.Readlink(filepath.Join(cache.dir, "linux-6.1")); link != filepath.Base(offered.Dir) {
+	if link, err := os.Readlink(filepath.Join(kept.Dir(), "linux-6.1")); link != filepath.Base(offered.Dir) {
 		t.Errorf("the kernel of last time is %q, %v", link, err)
 	}
 }

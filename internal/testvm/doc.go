@@ -29,7 +29,7 @@
 //
 // # Locks
 //
-// One lock, of the cache directory: see [Cache]. It is held while an entry is looked
+// One lock, of the cache directory: see [cache.Cache]. It is held while an entry is looked
 // up or made; an entry in use is locked for reading.
 //
 // [guest]: https://pkg.go.dev/github.com/baton-lb/baton/internal/testvm/guest

@@ -10,11 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/baton-lb/baton/internal/cache"
 )
 
 // kernel is a bootable kernel in the cache.
 type kernel struct {
-	*Entry
+	*cache.Entry
 	name string // package and version, for people
 }
 
@@ -29,36 +31,36 @@ func (k kernel) modules() string { return filepath.Join(k.Dir, modulesFile) }
 
 // openKernel gets a kernel from the cache, and into it if need be. What apt offers
 // now decides which; where apt offers nothing, the one used last does.
-func openKernel(ctx context.Context, cache *Cache, version string, log *slog.Logger) (kernel, error) {
-	k, err := offeredKernel(ctx, cache, version, log)
+func openKernel(ctx context.Context, kept *cache.Cache, version string, log *slog.Logger) (kernel, error) {
+	k, err := offeredKernel(ctx, kept, version, log)
 	if err == nil {
 		return k, nil
 	}
 	log.Info("update apt's lists", "because", err)
 	if updateErr := updateApt(ctx); updateErr == nil {
-		k, err = offeredKernel(ctx, cache, version, log)
+		k, err = offeredKernel(ctx, kept, version, log)
 	} else {
 		err = errors.Join(err, updateErr)
 	}
 	if err == nil || ctx.Err() != nil {
 		return k, err
 	}
-	key, readErr := os.Readlink(filepath.Join(cache.dir, "linux-"+version))
+	key, readErr := os.Readlink(filepath.Join(kept.Dir(), "linux-"+version))
 	if readErr != nil {
 		return kernel{}, err
 	}
 	log.Info("use the kernel of last time", "kernel", key, "because", err)
-	e, err := cache.Get(key, func(string) error { return err })
+	e, err := kept.Get(key, func(string) error { return err })
 	return kernel{Entry: e, name: key}, err
 }
 
-func offeredKernel(ctx context.Context, cache *Cache, version string, log *slog.Logger) (kernel, error) {
+func offeredKernel(ctx context.Context, kept *cache.Cache, version string, log *slog.Logger) (kernel, error) {
 	p, err := findKernel(ctx, version)
 	if err != nil {
 		return kernel{}, err
 	}
 	key := p.cacheKey()
-	e, err := cache.Get(key, func(dir string) error {
+	e, err := kept.Get(key, func(dir string) error {
 		log.Info("fetch and unpack kernel", "package", p)
 		return p.unpackKernel(ctx, dir)
 	})
@@ -66,7 +68,7 @@ func offeredKernel(ctx context.Context, cache *Cache, version string, log *slog.
 		return kernel{}, err
 	}
 	// For a day without apt's lists. Two processes that write it write the same.
-	link := filepath.Join(cache.dir, "linux-"+version)
+	link := filepath.Join(kept.Dir(), "linux-"+version)
 	_ = os.Remove(link)
 	_ = os.Symlink(key, link)
 	return kernel{Entry: e, name: p.String()}, nil

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/baton-lb/baton/internal/cache"
 	"github.com/baton-lb/baton/internal/testvm/wire"
 )
 
@@ -21,11 +22,11 @@ func Run(ctx context.Context, s Spec) ([]Status, error) {
 	if runtime.GOARCH != "amd64" {
 		return nil, fmt.Errorf("linux %s: %w: machines are amd64, and this is %s", s.Kernel, ErrUnavailable, runtime.GOARCH)
 	}
-	cache, err := OpenCache(s.Cache)
+	kept, err := cache.Open(s.Cache, cacheName)
 	if err != nil {
 		return nil, err
 	}
-	k, err := openKernel(ctx, cache, s.Kernel, s.Log)
+	k, err := openKernel(ctx, kept, s.Kernel, s.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -38,14 +39,17 @@ func Run(ctx context.Context, s Spec) ([]Status, error) {
 	return s.boot(ctx, k, work)
 }
 
+// cacheName is the directory of kernels in the user's cache directory.
+const cacheName = "baton-testvm"
+
 // Fetch gets a kernel into the cache and says which package it is from.
 func Fetch(ctx context.Context, s Spec) (string, error) {
 	s = s.withDefaults()
-	cache, err := OpenCache(s.Cache)
+	kept, err := cache.Open(s.Cache, cacheName)
 	if err != nil {
 		return "", err
 	}
-	k, err := openKernel(ctx, cache, s.Kernel, s.Log)
+	k, err := openKernel(ctx, kept, s.Kernel, s.Log)
 	if err != nil {
 		return "", err
 	}

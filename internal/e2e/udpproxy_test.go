@@ -120,9 +120,10 @@ func TestUDPProxyHeaderIn(t *testing.T) {
 	})
 }
 
-// Two instances in a row: the last backend knows the first client.
+// U7: two instances in a row, and the last backend knows the first client, also where
+// sessions would go into the kernel: each datagram still needs its header.
 func TestUDPProxyChain(t *testing.T) {
-	bothFamilies(t, 2, func(t *testing.T, w world) {
+	bothPaths(t, 2, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[1], w.backend(1), proxiedDatagram)
 		inner := w
 		inner.vip = w.backend(0)
@@ -140,7 +141,7 @@ func TestUDPProxyChain(t *testing.T) {
 		}
 		for _, b := range []*baton{first, second} {
 			for _, v := range b.wantFlows(3) {
-				if v.Frontend != w.vip || v.Protocol != flow.UDP {
+				if v.Frontend != w.vip || v.Protocol != flow.UDP || v.Path != flow.PathUserspace {
 					t.Errorf("recorded as %+v", v)
 				}
 			}

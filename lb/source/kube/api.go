@@ -1,0 +1,211 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+const (
+	kindNode     = "Node"
+	kindFile     = "File" // of objects; no kind of Kubernetes
+	sliceVersion = "discovery.k8s.io/v1"
+)
+
+// notForOthers selects Services and slices that are for the service proxy of a node.
+const notForOthers = "!" + labelProxyName + ",!" + labelHeadless
+
+// taintLeaving is put on a node that the cluster autoscaler is about to delete.
+const taintLeaving = "ToBeDeletedByClusterAutoscaler"
+
+// api feeds a source from an API server.
+type api struct {
+	client  kubernetes.Interface
+	server  string // as its configuration names it
+	node    string
+	log     *slog.Logger
+	contact *contact
+}
+
+// NewAPI makes a source that follows an API server. What is wrong with how that is
+// reached shows now, whether it is there only later: it is waited for.
+func NewAPI(o SourceOptions, c ClientConfig) (*Source, error) {
+	k, server, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return newAPI(o, k, server), nil
+}
+
+func newAPI(o SourceOptions, k kubernetes.Interface, server string) *Source {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return newSource(o, &api{
+		client: k, server: server, node: o.Node, log: o.Log,
+		contact: newContact(o.Log, kindService, kindSlice, kindNode),
+	}, newEvents(k))
+}
+
+func (a *api) reload(s *Source)     { s.queue.add(func(b *batch) { b.reloaded = true }) }
+func (a *api) stale() time.Duration { return a.contact.stale() }
+func (a *api) where(Object) string  { return "" }
+
+// feed follows the three kinds until ctx ends.
+func (a *api) feed(ctx context.Context, s *Source) {
+	ctx = klog.NewContext(ctx, a.clientLog(ctx))
+	s.reserved.named = a.addresses(ctx)
+	kinds := []*followed{a.services(s), a.slices(s), a.nodes(s)}
+	var missing atomic.Int32
+	missing.Store(int32(len(kinds)))
+	var wg sync.WaitGroup
+	for _, f := range kinds {
+		f.into.filled = func() {
+			if missing.Add(-1) == 0 {
+				s.queue.complete()
+			}
+		}
+		wg.Go(func() { f.run(ctx, a.contact) })
+	}
+	wg.Wait()
+}
+
+// clientLog is where the client library logs what it does, for who looks closely:
+// what matters of it is told by contact.
+func (a *api) clientLog(ctx context.Context) klog.Logger {
+	if !a.log.Enabled(ctx, slog.LevelDebug) {
+		return logr.Discard()
+	}
+	return logr.FromSlogHandler(a.log.Handler())
+}
+
+// lookupTimeout is how long the name of the API server may take. Nothing waits for
+// it but what else has come.
+const lookupTimeout = 2 * time.Second
+
+// addresses are where the API server is by its configuration.
+func (a *api) addresses(ctx context.Context) []netip.Addr {
+	host := a.server
+	if u, err := url.Parse(a.server); err == nil && u.Host != "" {
+		host = u.Hostname()
+	}
+	if addr, err := parseAddr(host); err == nil {
+		return []netip.Addr{addr}
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		a.log.Debug("where the API server is is not known", "host", host, "err", err)
+	}
+	for i := range list {
+		list[i] = list[i].Unmap()
+	}
+	return list
+}
+
+func (a *api) services(s *Source) *followed {
+	c := a.client.CoreV1().Services(metav1.NamespaceAll)
+	f := &followed{
+		kind: kindService, sample: &corev1.Service{},
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = notForOthers
+			return c.List(ctx, o)
+		},
+		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = notForOthers
+			return c.Watch(ctx, o)
+		},
+	}
+	f.into = &intake{put: func(k types.NamespacedName, object any) {
+		var svc *Service
+		if from, ok := object.(*corev1.Service); ok {
+			svc, _ = ReadService(from) // the Translator knows what is wrong with it
+		}
+		s.queue.setService(k, svc)
+		s.count(kindService, len(f.into.known))
+	}}
+	return f
+}
+
+func (a *api) slices(s *Source) *followed {
+	c := a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
+	f := &followed{
+		kind: kindSlice, sample: &discoveryv1.EndpointSlice{},
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = notForOthers
+			return c.List(ctx, o)
+		},
+		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = notForOthers
+			return c.Watch(ctx, o)
+		},
+	}
+	f.into = &intake{put: func(k types.NamespacedName, object any) {
+		var slice *Slice
+		if from, ok := object.(*discoveryv1.EndpointSlice); ok {
+			slice, _ = ReadSlice(from)
+		}
+		s.queue.setSlice(k, slice)
+		s.count(kindSlice, len(f.into.known))
+	}}
+	return f
+}
+
+// nodes follows this node, and no other.
+func (a *api) nodes(s *Source) *followed {
+	c := a.client.CoreV1().Nodes()
+	own := fields.OneTermEqualSelector(metav1.ObjectNameField, a.node).String()
+	f := &followed{
+		kind: kindNode, sample: &corev1.Node{},
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = own
+			return c.List(ctx, o)
+		},
+		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = own
+			return c.Watch(ctx, o)
+		},
+	}
+	f.into = &intake{put: func(k types.NamespacedName, object any) {
+		if k.Name != a.node { // whatever the server makes of the selector
+			return
+		}
+		n, ok := object.(*corev1.Node)
+		if ok {
+			s.queue.setNode(ReadNode(n))
+		}
+		s.setLeaving(!ok || isLeaving(n))
+		s.count(kindNode, len(f.into.known))
+	}}
+	return f
+}
+
+// isLeaving reports whether a node is about to go.
+func isLeaving(n *corev1.Node) bool {
+	if !n.DeletionTimestamp.IsZero() {
+		return true
+	}
+	for _, taint := range n.Spec.Taints {
+		if taint.Key == taintLeaving {
+			return true
+		}
+	}
+	return false
+}

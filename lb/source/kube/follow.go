@@ -1,0 +1,101 @@
+package kube
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Between two attempts to reach the API server. Many nodes lose it together, and
+// must not come back together.
+const (
+	retryMin = 250 * time.Millisecond
+	retryMax = 8 * time.Second
+)
+
+// followed is one kind of objects as the API server has it.
+type followed struct {
+	kind   string
+	sample runtime.Object
+	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	into   *intake
+}
+
+// run follows the kind until ctx ends.
+func (f *followed) run(ctx context.Context, c *contact) {
+	var delay pause
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := f.list(ctx, o)
+			if err == nil {
+				delay.reset()
+				c.heard(f.kind, false)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return f.open(ctx, o, c, &delay)
+		},
+	}
+	r := cache.NewReflectorWithOptions(lw, f.sample, f.into, cache.ReflectorOptions{Name: f.kind})
+	for ctx.Err() == nil {
+		// nil is an end that calls for reading everything anew.
+		if err := r.ListAndWatchWithContext(ctx); err != nil {
+			c.failed(ctx, f.kind, err)
+		}
+		delay.wait(ctx)
+	}
+}
+
+// open begins to watch. An API server that is not there yet is waited for here: the
+// reflector would wait longer and longer, up to a minute.
+func (f *followed) open(ctx context.Context, o metav1.ListOptions, c *contact, delay *pause) (watch.Interface, error) {
+	for {
+		w, err := f.watch(ctx, o)
+		if err == nil {
+			delay.reset()
+			c.heard(f.kind, true)
+			return &watched{Interface: w, ended: sync.OnceFunc(func() { c.ended(f.kind) })}, nil
+		}
+		c.failed(ctx, f.kind, err)
+		if !utilnet.IsConnectionRefused(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		delay.wait(ctx)
+	}
+}
+
+// watched is a watch that says when it ends: whoever reads it stops it then.
+type watched struct {
+	watch.Interface
+	ended func()
+}
+
+// Stop implements watch.Interface.
+func (w *watched) Stop() {
+	w.ended()
+	w.Interface.Stop()
+}
+
+// pause is a time to wait that grows, with some chance in it.
+type pause struct{ last time.Duration }
+
+func (p *pause) reset() { p.last = 0 }
+
+func (p *pause) wait(ctx context.Context) {
+	p.last = min(max(2*p.last, retryMin), retryMax)
+	t := time.NewTimer(p.last/2 + rand.N(p.last/2))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

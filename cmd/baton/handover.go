@@ -143,6 +143,9 @@ func (in *instance) offerOthers(p *admin.Pipe) error {
 	if l := in.admin.TCPListener(); l != nil {
 		listeners[otherSocket{otherHTTP, in.http}] = l
 	}
+	if l := in.admin.NodeListener(); l != nil {
+		listeners[otherSocket{otherNode, in.kube.health}] = l
+	}
 	for at, l := range in.nodePorts.Listeners() {
 		listeners[otherSocket{otherNodePort, at.String()}] = l
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/baton-lb/baton/lb/relay"
 	"github.com/baton-lb/baton/lb/relay/capture"
 	"github.com/baton-lb/baton/lb/source/file"
+	"github.com/baton-lb/baton/lb/source/kube"
 	"github.com/baton-lb/baton/lb/store"
 )
 
@@ -49,7 +50,9 @@ type instance struct {
 	nodePorts    *health.NodePorts
 	admin        *admin.Server
 	http         string // where admin serves on TCP
-	source       *file.Source
+	source       source
+	kube         *kubeSettings // nil = services come from a file of ours
+	objects      *kube.Source  // is source then
 	lifecycle    admin.Lifecycle
 
 	before  *predecessor // from whom an upgrade takes over; nil = nobody
@@ -62,17 +65,37 @@ type instance struct {
 	closers []func() error // see close
 }
 
+// source is where services come from.
+type source interface {
+	Run(context.Context) // keeps the store as it says, until ctx ends
+	Reload()             // reads it now; does not wait
+}
+
+var (
+	_ source = (*file.Source)(nil)
+	_ source = (*kube.Source)(nil)
+)
+
+// load reads what there is to be read before anything is started.
+func (o *runOptions) load() (*kubeSettings, *file.Config, error) {
+	if o.kube.on() {
+		return o.kube.settings(o.config)
+	}
+	config, err := file.Load(o.config)
+	return nil, config, err
+}
+
 // startInstance starts everything and waits until every frontend serves. On an
 // error nothing is left behind.
 func startInstance(ctx context.Context, o runOptions, log *slog.Logger) (_ *instance, err error) {
-	config, err := file.Load(o.config)
+	settings, config, err := o.load()
 	if err != nil {
 		return nil, err
 	}
 	if o.socket == "" {
 		o.socket = config.Admin.Socket
 	}
-	in := &instance{o: o, log: log, handing: handing{done: make(chan struct{})}}
+	in := &instance{o: o, log: log, kube: settings, handing: handing{done: make(chan struct{})}}
 	in.ctx, in.stop = context.WithCancel(context.Background())
 	made := findNewDirs(o.stateDir, filepath.Dir(o.socket))
 	defer func() {
@@ -119,7 +142,7 @@ func (in *instance) acquire() (err error) {
 }
 
 func (in *instance) holder() admin.Holder {
-	return admin.Holder{PID: os.Getpid(), Socket: absolute(in.o.socket), Config: absolute(in.o.config), StateDir: absolute(in.o.stateDir)}
+	return admin.Holder{PID: os.Getpid(), Socket: absolute(in.o.socket), Config: in.o.source(), StateDir: absolute(in.o.stateDir)}
 }
 
 func absolute(path string) string {
@@ -142,6 +165,9 @@ func (in *instance) build(config *file.Config) (err error) {
 	in.picker = pick.New(pick.Options{})
 	in.store = store.New(store.Options{Registry: in.registry, Zone: config.Zone, Log: in.log})
 	in.store.OnProgrammed(func(r store.Round) { in.metrics.Programming.Observe(r.Duration) })
+	if err := in.openKube(); err != nil {
+		return err
+	}
 	mode, err := capture.ParseMode(string(config.Capture))
 	if err != nil {
 		return err
@@ -193,10 +219,15 @@ func (in *instance) build(config *file.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	node, proxyMode, err := in.forKubernetesClients()
+	if err != nil {
+		return err
+	}
 	in.admin, err = admin.New(admin.Options{
 		Socket: in.o.socket, HTTP: in.http, Aside: in.before != nil, TCP: tcp, Upgrade: in.handOver,
 		Registry: in.registry, Store: in.store, Affinity: in.picker, Health: in.health, Handoffs: &handoffs{registry: in.registry, tcp: &in.kernel, udp: in.relay}, Metrics: in.metrics,
 		Drops: in.kernel.dropsBeside(drops), Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
+		Node: node, ProxyMode: proxyMode,
 	})
 	if err != nil {
 		return err
@@ -205,13 +236,15 @@ func (in *instance) build(config *file.Config) (err error) {
 	return nil
 }
 
-// serve starts the loops, hands the file to the store, and waits until it has
-// been programmed.
+// serve starts the loops, hands to the store what the source has, and waits until it
+// has been programmed.
 func (in *instance) serve(ctx context.Context, config *file.Config) (err error) {
 	running := in.ctx
-	in.source, err = file.NewSource(config, in.store.Source("file"), file.Options{Log: in.log, Applied: in.o.notify.reloaded})
-	if err != nil {
-		return err
+	if in.kube == nil {
+		in.source, err = file.NewSource(config, in.store.Source("file"), file.Options{Log: in.log, Applied: in.o.notify.reloaded})
+		if err != nil {
+			return err
+		}
 	}
 	if in.before != nil {
 		for _, t := range in.before.drained() {
@@ -226,12 +259,18 @@ func (in *instance) serve(ctx context.Context, config *file.Config) (err error) 
 	in.running.Go(func() { in.source.Run(running) })
 	in.running.Go(func() { in.forget(running) })
 
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
+	if in.kube == nil || in.before != nil { // else there is nobody who could serve meanwhile
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+	}
+	if err := in.awaitObjects(ctx); err != nil {
+		return err
+	}
 	if err := in.store.Programmed(ctx, in.store.Snapshot().Revision); err != nil {
 		return fmt.Errorf("program the first configuration: %w", err)
 	}
-	if err := startFailures(config, in.store.Failures()); err != nil {
+	if err := in.startFailures(config, in.store.Failures()); err != nil {
 		return err
 	}
 	if in.before != nil {
@@ -244,8 +283,13 @@ func (in *instance) serve(ctx context.Context, config *file.Config) (err error) 
 	return nil
 }
 
-// startFailures says what could not be served at the start, with its line.
-func startFailures(config *file.Config, failures []store.Failure) error {
+// startFailures says what could not be served at the start, with its line. What an
+// object of a cluster asks for is no reason not to start: its failure is told, and
+// tried again.
+func (in *instance) startFailures(config *file.Config, failures []store.Failure) error {
+	if in.kube != nil {
+		return nil
+	}
 	var faults file.Faults
 	for _, f := range failures {
 		line, ok := config.Lines.Frontends[f.Frontend]

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,19 +27,38 @@ type runOptions struct {
 	accessLog   bool
 	xdp         bool
 	upgrade     bool
+	kube        kubeOptions
 
-	notify *notifier // the service manager; nil = none
+	notify  *notifier // the service manager; nil = none
+	release func()    // lets what is logged be seen though the start is not over
+}
+
+// source is what the services are read from, as the log and other instances call it.
+func (o *runOptions) source() string {
+	switch {
+	case o.kube.objects != "":
+		return absolute(o.kube.objects)
+	case o.kube.api:
+		return "the API server"
+	}
+	return absolute(o.config)
 }
 
 func newRunCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run --config FILE",
-		Short: "Balance: serve what the file says until stopped",
+		Use:   "run --config FILE | --kubernetes | --kube-objects FILE",
+		Short: "Balance: serve what a file or a cluster says until stopped",
 		Long: `Serve the services of a file. The file is watched; a change, or SIGHUP, applies
 it when it is valid, and running flows are not touched. SIGTERM stops listening,
 waits for the flows to end, and resets those that are left after --exit-timeout;
-a second signal does not wait. With --upgrade it takes over from the instance
+a second signal does not wait.
+
+With --kubernetes it serves the Services of a cluster on this node, in place of
+kube-proxy; with --kube-objects those of a dump of one. An object that is faulty
+is reported by name, and every other one served.
+
+With --upgrade it takes over from the instance
 that runs: no new connection fails, that one's open flows have its --exit-timeout
 to end there, and then it exits. When that does not work that one goes on, and
 this one exits with 1.`,
@@ -57,7 +75,7 @@ this one exits with 1.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.config, "config", "", "the file to serve (baton.yaml)")
+	f.StringVar(&o.config, "config", "", "the file to serve (baton.yaml); with --kubernetes a KubeProxyConfiguration")
 	f.StringVar(&o.socket, "socket", "", "admin socket (default: admin.socket of the file)")
 	f.StringVar(&o.stateDir, "state-dir", defaultStateDir, "where state is kept that outlives the process")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug | info | warn | error")
@@ -67,14 +85,18 @@ this one exits with 1.`,
 	f.BoolVar(&o.upgrade, "upgrade", false, "take over from the instance that runs in this network namespace, if there is one")
 	f.BoolVar(&o.accessLog, "access-log", false, "log a line for each flow that ends")
 	f.BoolVar(&o.xdp, "xdp", false, "forward offloaded flows in XDP too, on network cards whose driver has it (some restart their queues for that)")
+	o.kube.register(f)
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+	_ = cmd.MarkFlagFilename("kubeconfig")
+	_ = cmd.MarkFlagFilename("kube-objects", "yaml", "yml", "json")
 	return cmd
 }
 
 func (o *runOptions) check() error {
+	if err := o.kube.check(o.config); err != nil {
+		return err
+	}
 	switch {
-	case o.config == "":
-		return errors.New("name the file to serve with --config")
 	case o.flowsOnExit != "keep" && o.flowsOnExit != "drain" && o.flowsOnExit != "reset":
 		return fmt.Errorf("--flows-on-exit %q: use keep, drain or reset", o.flowsOnExit)
 	case o.exitTimeout < 0:
@@ -110,17 +132,24 @@ func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 	}
 	defer notify.Close()
 	o.notify = notify
-	log, release := holdLog(ctx, log)
-	in, err := startInstance(ctx, o, log)
+	log, o.release = holdLog(ctx, log)
+	starting, started := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	in, err := startInstance(starting, o, log)
+	stopped := starting.Err() != nil && ctx.Err() == nil
+	started()
+	if err != nil && stopped {
+		log.Info("stopped while starting", "err", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	release()
+	o.release()
 	defer notify.watch(in.lifecycle.Live)()
 	notify.ready()
 	counts := in.store.Snapshot().Counts()
 	log.Info("serving", "services", counts.Services, "frontends", counts.Frontends, "backends", counts.Backends,
-		"config", o.config, "socket", in.o.socket, "pid", os.Getpid())
+		"config", in.o.source(), "socket", in.o.socket, "pid", os.Getpid())
 	for {
 		select {
 		case s := <-signals:

@@ -74,6 +74,7 @@ type otherKind string
 const (
 	otherLock     otherKind = "lock"     // of the instance
 	otherHTTP     otherKind = "http"     // metrics and health
+	otherNode     otherKind = "node"     // questions about the node's health
 	otherNodePort otherKind = "nodeport" // a health check node port
 )
 

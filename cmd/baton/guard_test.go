@@ -1,16 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,10 +14,6 @@ import (
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 	"github.com/baton-lb/baton/lb"
-	"github.com/baton-lb/baton/lb/pick"
-	"github.com/baton-lb/baton/lb/relay"
-	"github.com/baton-lb/baton/lb/store"
-	"github.com/baton-lb/baton/offload/bpf"
 )
 
 // Frontends without backends, by policy, with both protocols at each.
@@ -32,6 +23,19 @@ var emptyVIPs = map[string]lb.NonePolicy{
 
 const emptyPort = 80
 
+func emptyService(*stepHost) []lb.Service {
+	empty := lb.Default("empty")
+	for text, policy := range emptyVIPs {
+		for _, proto := range []flow.Proto{flow.TCP, flow.UDP} {
+			empty.Frontends = append(empty.Frontends, lb.Frontend{
+				FrontendKey: lb.FrontendKey{Proto: proto, Address: netip.AddrPortFrom(netip.MustParseAddr(text), emptyPort)},
+				WhenNone:    policy,
+			})
+		}
+	}
+	return []lb.Service{empty}
+}
+
 // TestNoBackends: a frontend without backends refuses at once or stays silent, as its policy says, with a guard and
 // without, also where another program has the port on the wildcard address.
 func TestNoBackends(t *testing.T) {
@@ -40,7 +44,7 @@ func TestNoBackends(t *testing.T) {
 			star := testnet.NewStar(t, 0)
 			star.Balancer.Sysctl("net.ipv4.icmp_ratelimit", "0")
 			star.Balancer.Sysctl("net.ipv6.icmp.ratelimit", "0")
-			serveEmpty(t, star.Balancer, guarded)
+			serveSteps(t, star.Balancer, "empty", guarded)
 			if guarded {
 				star.Balancer.Serve(emptyPort, testnet.Named("somebody else"))
 			}
@@ -79,92 +83,6 @@ func knock(t *testing.T, from *testnet.Host, network string, at netip.AddrPort) 
 	}
 	_, err = c.Read(make([]byte, 16))
 	return err
-}
-
-// serveEmpty serves the frontends on a host until the test ends.
-func serveEmpty(t *testing.T, host *testnet.Host, guarded bool) {
-	t.Helper()
-	cmd := host.TestProcess(context.Background(), "TestServeEmpty", fmt.Sprintf("SERVE_EMPTY=%t", guarded))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var reading sync.WaitGroup
-	t.Cleanup(func() {
-		_ = in.Close()
-		reading.Wait()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	lines := bufio.NewScanner(out)
-	for lines.Scan() && lines.Text() != "serving" {
-		t.Log(lines.Text())
-	}
-	reading.Go(func() {
-		for lines.Scan() {
-			if text := lines.Text(); text != "PASS" && !strings.HasPrefix(text, "coverage:") {
-				t.Log(text)
-			}
-		}
-	})
-}
-
-// TestServeEmpty is the process of TestNoBackends.
-func TestServeEmpty(t *testing.T) {
-	mode := os.Getenv("SERVE_EMPTY")
-	if mode == "" {
-		return
-	}
-	registry := flow.NewRegistry(flow.Options{})
-	s := store.New(store.Options{Registry: registry})
-	o := relay.Options{Store: s, Picker: pick.New(pick.Options{}), Registry: registry}
-	if mode == "true" {
-		b, err := bpf.AttachGuard(bpf.GuardOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
-		o.Guard = guard{bpf: b}
-	}
-	r, err := relay.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = s.Run(ctx) })
-	defer running.Wait()
-	defer stop()
-	empty := lb.Default("empty")
-	for text, policy := range emptyVIPs {
-		for _, proto := range []flow.Proto{flow.TCP, flow.UDP} {
-			empty.Frontends = append(empty.Frontends, lb.Frontend{
-				FrontendKey: lb.FrontendKey{Proto: proto, Address: netip.AddrPortFrom(netip.MustParseAddr(text), emptyPort)},
-				WhenNone:    policy,
-			})
-		}
-	}
-	if err := s.Source("test").Replace([]lb.Service{empty}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Programmed(ctx, s.Snapshot().Revision); err != nil {
-		t.Fatal(err)
-	}
-	if f := s.Failures(); len(f) > 0 {
-		t.Fatal(f)
-	}
-	fmt.Println("serving")
-	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
 func TestFeatureFindings(t *testing.T) {

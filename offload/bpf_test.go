@@ -178,7 +178,7 @@ func (w *world) bulk(t *testing.T, vip netip.Addr, up bool, after int64) {
 // A flow that is never quiet by itself is made so.
 func TestLiveHandoffOfPingPong(t *testing.T) {
 	w := bpfWorld(t)
-	w.offload(lb.Offload{Mode: lb.OffloadAuto, AfterAge: 10 * time.Millisecond, AfterBytes: 1000})
+	w.offload(lb.Offload{Mode: lb.OffloadAuto, AfterAge: 10 * time.Millisecond, AfterBytes: 20})
 	w.star.Backends[0].Serve(backendPort, testnet.Echo)
 	var all sync.WaitGroup
 	for _, vip := range vips {

@@ -46,9 +46,9 @@ func SurveyDevices() ([]Device, error) {
 	}
 	var list []Device
 	for _, l := range all {
-		dev := Device{Index: l.Attrs().Index, Name: l.Attrs().Name, How: how, Why: unfit(l, among(all))}
-		if dev.Why != "" {
-			dev.How = ""
+		dev := Device{Index: l.Attrs().Index, Name: l.Attrs().Name, Why: unfit(l, among(all))}
+		if dev.Why == "" {
+			dev.How, dev.XDP = how, cmp.Or(unfitForXDP(l), xdpTaken(l), xdpNative)
 		}
 		list = append(list, dev)
 	}

@@ -16,13 +16,27 @@ const xdpNative = "native"
 // attachXDP puts the XDP program on a physical device whose driver has XDP. Without it packets take a little longer: so it
 // returns why not, and no error. A program of somebody else is left alone.
 func (d *devices) attachXDP(l netlink.Link) (attachment, string) {
-	if l.Type() != "device" {
-		return nil, l.Type() + " is no physical device"
-	}
-	if lacks := xdpLacks(l.Attrs().Index); lacks != "" {
-		return nil, lacks
+	if why := unfitForXDP(l); why != "" {
+		return nil, why
 	}
 	return d.attachNative(l)
+}
+
+// unfitForXDP says why a device gets no XDP program; "" = it gets one unless somebody else has put one there. It asks in the
+// calling thread's namespace.
+func unfitForXDP(l netlink.Link) string {
+	if l.Type() != "device" {
+		return l.Type() + " is no physical device"
+	}
+	return xdpLacks(l.Attrs().Index)
+}
+
+// xdpTaken says that a program is at a device, whoever has put it there; "" = none is.
+func xdpTaken(l netlink.Link) string {
+	if other := xdpOther(l); other != "" {
+		return "an XDP program is there already" + other
+	}
+	return ""
 }
 
 func (d *devices) attachNative(l netlink.Link) (attachment, string) {

@@ -48,6 +48,14 @@ var (
 		Name: "TUN", Since: "2.6.27", Uses: "the parking lot, where packets wait during a handoff",
 		Without: "they are dropped then, and repeated after a fifth of a second", probe: haveTUN,
 	}
+	featureXDP = Feature{
+		Name: "XDP", Since: "5.9", Uses: "a shorter way through physical devices, with run --xdp", // aa8d3a716b59
+		Without: "the way of tcx or clsact", probe: func() error { return inThrowAwayNetNS(haveXDP) },
+	}
+	featureXDPDrivers = Feature{
+		Name: "XDP of drivers", Since: "6.3", Uses: "knowing which devices can forward in XDP", // d3d854fd6a1d
+		Without: "the way of tcx or clsact", probe: haveXDPDrivers,
+	}
 	featureBPFFS = Feature{
 		Name: "bpffs", Since: "4.4", Uses: "offloaded flows that outlive the process",
 		Without: "they end with the process", probe: haveBPFFS,
@@ -63,7 +71,8 @@ func helperFeature(name, since, uses string, helper asm.BuiltinFunc) Feature {
 func HandoffFeatures() []Feature {
 	return []Feature{
 		featureRing, featureMmap, featureAtomics, featureLoop, featureNeigh, featureFIB, featureMTU, featureClock,
-		featureTCX, featureClsact, featureRepair, featureMeminfo, featureBarrier, featureTUN, featureBPFFS,
+		featureTCX, featureClsact, featureRepair, featureMeminfo, featureBarrier, featureTUN, featureXDP, featureXDPDrivers,
+		featureBPFFS,
 	}
 }
 
@@ -88,6 +97,37 @@ func haveTCX() error {
 	}
 	if errors.Is(err, unix.ENODEV) {
 		return nil
+	}
+	return err
+}
+
+// haveXDP attaches to a loopback device. Before there were links of XDP programs, that was an invalid argument.
+func haveXDP() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}, // XDP_PASS
+	})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	l, err := link.AttachXDP(link.XDPOptions{Interface: lo.Attrs().Index, Program: p, Flags: link.XDPGenericMode})
+	if errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%w: %w", ebpf.ErrNotSupported, err)
+	}
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+func haveXDPDrivers() error {
+	_, err := netlink.GenlFamilyGet(netdevFamily)
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%w: no family of that name", ebpf.ErrNotSupported)
 	}
 	return err
 }

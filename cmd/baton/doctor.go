@@ -34,6 +34,7 @@ that the file asks for cannot work. Nothing is changed.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o := doctor.Options{
 			StateDir: stateDir, Probes: append(kernelProbes(), handoffProbes(stateDir)...), Guard: tryGuard, Handoff: handoffForDoctor(),
+			Transparent: tryTransparent,
 		}
 		if path != "" {
 			config, err := file.Load(path)
@@ -71,7 +72,7 @@ func forDoctor(c *file.Config) doctor.Config {
 func (in *instance) doctor(ctx context.Context) any {
 	return doctor.Examine(ctx, doctor.Options{
 		StateDir: in.o.stateDir, Serving: true, Probes: append(kernelProbes(), handoffProbes(in.o.stateDir)...), Guard: tryGuard,
-		Handoff: handoffForDoctor(),
+		Handoff: handoffForDoctor(), Transparent: tryTransparent,
 	})
 }
 
@@ -133,10 +134,10 @@ func tellFrontends(out io.Writer, all []doctor.Frontend) {
 const listedDevices = 20
 
 func tellDevices(out io.Writer, all []doctor.Device) {
-	t := newTable(out, false, []column{{title: "DEVICE", cut: true}, {title: "PROGRAMS"}, {title: "WHY", prose: true}})
+	t := newTable(out, false, []column{{title: "DEVICE", cut: true}, {title: "PROGRAMS"}, {title: "XDP", prose: true}, {title: "WHY", prose: true}})
 	t.limit = listedDevices
 	for _, d := range all {
-		_ = t.add(d.Device, cmp.Or(d.How, "none"), d.Why)
+		_ = t.add(d.Device, cmp.Or(d.How, "none"), d.XDP, d.Why)
 	}
 	_ = endTable(t, out)
 }

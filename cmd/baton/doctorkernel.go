@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/baton-lb/baton/internal/admin/doctor"
 	"github.com/baton-lb/baton/offload/bpf"
+	"github.com/baton-lb/baton/offload/transparent"
 )
 
 // handoffForDoctor is what carries flows in the kernel, in the words of the doctor.
@@ -20,9 +23,30 @@ func surveyDevices() ([]doctor.Device, error) {
 	}
 	var all []doctor.Device
 	for _, d := range found {
-		all = append(all, doctor.Device{Device: d.Name, How: d.How, Why: d.Why})
+		all = append(all, doctor.Device{Device: d.Name, How: d.How, XDP: d.XDP, Why: d.Why})
 	}
 	return all, nil
+}
+
+// tryTransparent keeps clients' addresses where the calling thread is, and takes that
+// away again.
+func tryTransparent() doctor.Finding {
+	t, err := transparent.Open(transparent.Options{Peers: 1})
+	if err == nil {
+		err = t.Close()
+	}
+	switch {
+	case err == nil:
+		return doctor.Finding{
+			Answer: doctor.Present,
+			Detail: "backends can see clients' addresses where their answers come by this host; programs on every device but loopback see to it",
+		}
+	case errors.Is(err, bpf.ErrPermission):
+		return doctor.Finding{Answer: doctor.Absent, Detail: err.Error(), Todo: "run as root, or give the capability"}
+	case errors.Is(err, bpf.ErrNotSupported), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT): // the latter: no policy routing
+		return doctor.Finding{Answer: doctor.Absent, Detail: err.Error()}
+	}
+	return doctor.Finding{Answer: doctor.Inconclusive, Detail: err.Error()}
 }
 
 // handoffProbes are what the doctor asks the kernel about handoffs.

@@ -28,7 +28,7 @@ func TestDoctorCommand(t *testing.T) {
 		stdout []string
 		stderr string
 	}{
-		{"doctor", 0, []string{"CAP_NET_ADMIN         present", "path bpf              absent", "lo      none      flows on loopback stay in userspace"}, ""},
+		{"doctor", 0, []string{"CAP_NET_ADMIN         present", "path bpf              absent", "lo      none      -    flows on loopback stay in userspace", "transparent           present", "XDP of drivers"}, ""},
 		{"doctor -o json", 0, []string{`"probe":"splice","answer":"present"`, `"fine":true`}, ""},
 		{"doctor --config " + good, 0, []string{"web      tcp://127.0.0.1:8000  bind     loopback address"}, ""},
 		{"doctor --config " + foreign, 1, []string{"problem: service vip: tcp://10.96.0.10:80: 10.96.0.10 is not configured"}, ""},

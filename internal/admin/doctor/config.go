@@ -59,6 +59,7 @@ func (c *Config) examine(h *host, r *Report) {
 	r.Problems = append(r.Problems, e.sources()...)
 	r.Problems = append(r.Problems, e.http()...)
 	r.Warnings = append(r.Warnings, e.exposed()...)
+	r.Warnings = append(r.Warnings, e.masked()...)
 }
 
 // examination is one configuration on one host.

@@ -21,8 +21,9 @@ type host struct {
 	caps    uint64 // effective
 	capsErr error
 
-	guard   func() error // tries one, once
-	handoff func() trial // likewise
+	guard       func() error // tries one, once
+	handoff     func() trial // likewise
+	transparent func() Finding
 
 	holder    admin.Holder // who holds the instance lock
 	held      bool
@@ -37,7 +38,7 @@ func newHost(o Options) *host {
 		}
 		return elsewhere(o.Guard)
 	})
-	h.handoff = tryHandoff(o.Handoff)
+	h.handoff, h.transparent = tryHandoff(o.Handoff), tryTransparent(o.Transparent)
 	h.caps, h.capsErr = effectiveCaps()
 	h.holder, h.held, h.holderErr = admin.FindHolder()
 	return h

@@ -16,7 +16,8 @@ import (
 type Device struct {
 	Device string `json:"device"`
 	How    string `json:"how,omitempty"` // tcx | clsact; empty = not at all
-	Why    string `json:"why,omitempty"` // why not
+	XDP    string `json:"xdp,omitempty"` // native, or why not; for run --xdp
+	Why    string `json:"why,omitempty"` // why not at all
 }
 
 // Handoff is what carries flows in the kernel.

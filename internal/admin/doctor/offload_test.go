@@ -62,6 +62,43 @@ func TestHandoffSaysWhatIsSlower(t *testing.T) {
 	}
 }
 
+// TestTransparent: what the host lacks is said, with what it means for services that ask.
+func TestTransparent(t *testing.T) {
+	testnet.RequireRoot(t)
+	asks, quiet := service("asks", []string{"tcp://10.96.0.1:80"}, nil), service("quiet", []string{"tcp://10.96.0.2:80"}, nil)
+	asks.ClientAddress = lb.Transparent
+	for _, tc := range []struct {
+		name string
+		try  func() Finding
+		want Answer
+		text string
+	}{
+		{"there", func() Finding { return present("yes") }, Present, "yes"},
+		{"too old", func() Finding { return absent("", "bpf_skc_lookup_tcp (Linux 5.2)") }, Absent, "bpf_skc_lookup_tcp (Linux 5.2)"},
+		{"unknown", func() Finding { return inconclusive(errors.New("no netlink")) }, Inconclusive, "no netlink"},
+		{"no program", nil, Absent, "not part of this program"},
+	} {
+		r := Examine(t.Context(), Options{Transparent: tc.try, Config: &Config{Services: []lb.Service{asks, quiet}}})
+		i := slices.IndexFunc(r.Probes, func(f Finding) bool { return f.Probe == "transparent" })
+		if f := r.Probes[i]; f.Answer != tc.want || !strings.Contains(f.Detail, tc.text) || f.Answer == Absent && f.Todo == "" {
+			t.Errorf("%s: %+v", tc.name, f)
+		}
+		var masked []string
+		for _, w := range r.Warnings {
+			if strings.Contains(w, "are masked") {
+				masked = append(masked, w)
+			}
+		}
+		var want []string
+		if tc.want == Absent {
+			want = []string{"service asks: clientAddress transparent: its clients are masked: " + r.Probes[i].Detail}
+		}
+		if !slices.Equal(masked, want) {
+			t.Errorf("%s: warnings %q, want %q", tc.name, masked, want)
+		}
+	}
+}
+
 // TestConfigAsksForOffload: only what is asked for by name must be there.
 func TestConfigAsksForOffload(t *testing.T) {
 	yes := []Path{{Path: flow.PathBPF, Answer: Present}, {Path: flow.PathFlowtable, Answer: Absent, Detail: "later"}}

@@ -59,6 +59,10 @@ type Options struct {
 
 	Handoff *Handoff // nil = there is none
 
+	// Transparent has clients' addresses kept in the calling thread's namespace, and
+	// takes that away again. nil = there is none.
+	Transparent func() Finding
+
 	// Serving is set when the examining process serves the configuration
 	// itself: its own sockets do not stand in its way.
 	Serving bool
@@ -130,6 +134,7 @@ var probes = []struct {
 	{"anyip", probeAnyIP},
 	{"guard", probeGuard},
 	{"handoff", probeHandoff},
+	{"transparent", probeTransparent},
 	{"splice", probeSplice},
 	{"TCP_USER_TIMEOUT", probeUserTimeout},
 	{"keepalive", probeKeepalive},

@@ -30,9 +30,9 @@ type ground struct {
 	it                       *Transparent
 }
 
-var kinds = map[string]func(*testing.T) *ground{"router": routed, "bridge": bridged}
+var kinds = map[string]func(*testing.T) *ground{"router": routed, "bridge": bridged, "pods": pods}
 
-// everyKind runs a test behind a router and behind a bridge, for both families.
+// everyKind runs a test behind a router, behind a bridge and among pods, for both families.
 func everyKind(t *testing.T, test func(t *testing.T, g *ground, v6 bool)) {
 	for name, build := range kinds {
 		for _, v6 := range []bool{false, true} {

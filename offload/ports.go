@@ -37,7 +37,10 @@ func (p PortParams) Lent() (first, last uint16) {
 
 // quarantine is how long a port is not used again towards a backend after an
 // offloaded flow: longer than the backend keeps that connection in TIME_WAIT (60 s
-// with Linux), where a new SYN with an older timestamp would be refused.
+// with Linux), where a new SYN with an older timestamp would be refused. The next
+// process does not know which ports rest, for that costs little: the backend answers
+// such a SYN with an acknowledgement of the old connection, our reset ends that, and the
+// SYN that is sent again some milliseconds later is a new one's.
 const quarantine = 75 * time.Second
 
 // ports lends source ports. A port is free towards one backend while it is used

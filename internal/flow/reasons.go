@@ -189,7 +189,7 @@ type Drop string
 
 // Why clients are turned away, or work is dropped.
 const (
-	DropDenied        Drop = "denied"             // allow, deny or source ranges
+	DropDenied        Drop = "denied"             // allow, deny or source ranges; of these the guard counts packets
 	DropLimit         Drop = "limit"              // limits.connections
 	DropLimitClient   Drop = "limit-per-client"   // limits.perClient
 	DropLimitRate     Drop = "limit-rate"         // limits.newPerSecond

@@ -71,9 +71,17 @@ func (m *manifest) document(doc []byte) error {
 	if bytes.Equal(doc, []byte("null")) {
 		return nil
 	}
+	if doc[0] != '{' {
+		return errors.New("not an object of Kubernetes")
+	}
 	var h header
-	if err := json.Unmarshal(doc, &h); err != nil {
-		return fmt.Errorf("not an object of Kubernetes: %w", err)
+	err := json.Unmarshal(doc, &h)
+	if te := (*json.UnmarshalTypeError)(nil); errors.As(err, &te) { // h has the rest
+		m.fault(&h, te.Field, te.Value+" is no value for it: not served")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("not JSON: %w", err)
 	}
 	m.object(doc, &h, 0)
 	return nil
@@ -121,7 +129,7 @@ func decodeInto[T any](m *manifest, doc []byte, h *header, list []*T) []*T {
 	object := new(T)
 	err := json.Unmarshal(doc, object)
 	if te := (*json.UnmarshalTypeError)(nil); errors.As(err, &te) {
-		m.fault(h, te.Field, fmt.Sprintf("%s is no value for it: not served", te.Value))
+		m.fault(h, te.Field, te.Value+" is no value for it: not served")
 		return list
 	}
 	if err != nil {

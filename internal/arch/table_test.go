@@ -31,7 +31,7 @@ var table = []row{
 	{path: "lb/relay/datagram"},
 	{path: "lb/health", may: []string{"lb", "lb/store", "sctp/wire", "internal/flow"}},
 	{path: "lb/source/file", may: []string{"lb", "lb/store", "internal/flow"}},
-	{path: "lb/source/kube", may: []string{"lb", "lb/store", "internal/flow"}},
+	{path: "lb/source/kube", may: []string{"lb", "lb/store", "internal/flow"}, tests: []string{"lb/sched"}},
 
 	{path: "affinity", may: []string{"internal/flow"}, pure: true},
 
@@ -57,6 +57,8 @@ var table = []row{
 	{path: "internal/cache"},
 	{path: "internal/e2e", tests: []string{"internal/admin", "internal/admin/client"}}, // to speak as another process does
 	{path: "internal/sysctl"},
+	{path: "internal/testkube", may: []string{"internal/cache", "internal/testnet"}},
+	{path: "internal/testkube/build", may: []string{"internal/testkube"}},
 	{path: "internal/testkube/control"},
 	{path: "internal/testnet"},
 	{path: "internal/testvm", may: []string{"internal/cache", "internal/testvm/wire"}},
@@ -126,7 +128,7 @@ var libraries = []library{
 
 // testnetHome is who may use namespace hosts outside of tests: the demonstration
 // and the performance suite.
-var testnetHome = []string{"cmd/...", "perf/..."}
+var testnetHome = []string{"cmd/...", "perf/...", "internal/testkube"}
 
 // impure are the packages that a pure one must not import: clocks and addresses
 // are handed in, and nothing is read or written.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -94,6 +95,30 @@ func TestNodePorts(t *testing.T) {
 
 	serve.next()
 	served("again")
+}
+
+// TestNodePortsWithoutAGuard: they have sockets of their own, to which a VIP leads too, but nobody is served there.
+func TestNodePortsWithoutAGuard(t *testing.T) {
+	s := newCluster(t)
+	serve := serveSteps(t, s.Balancer, "nodeports", false, s.known)
+	all := s.hostPorts(nodePort)
+	expectAt(t, "served", s.Client, nil, all...)
+	expectAt(t, "served", s.Balancer, nil, fmt.Sprintf("127.0.0.1:%d", nodePort), fmt.Sprintf("[::1]:%d", nodePort))
+	for _, vip := range []string{fmt.Sprintf("10.96.0.40:%d", nodePort), fmt.Sprintf("[fd96::40]:%d", nodePort)} {
+		at := netip.MustParseAddrPort(vip)
+		if name, err := askFrom(s.Client, netip.Addr{}, lb.FrontendKey{Proto: flow.TCP, Address: at}, answerWithin); !errors.Is(err, errAfterwards) {
+			t.Errorf("at a VIP: got %q, %v", name, err)
+		}
+		if name, err := askFrom(s.Client, netip.Addr{}, lb.FrontendKey{Proto: flow.UDP, Address: at}, silenceAfter); !errors.Is(err, errSilence) {
+			t.Errorf("at a VIP, UDP: got %q, %v", name, err)
+		}
+	}
+	serve.next()
+	expectAt(t, "no backends", s.Client, errRefusal, all...)
+	serve.next()
+	expectAt(t, "none local", s.Client, errSilence, all...)
+	serve.next()
+	expectAt(t, "none local, inside", s.other, nil, all...)
 }
 
 // TestNodePortOfSomebodyElse: the port of a program that is there already is left to it, and taken when that has gone.

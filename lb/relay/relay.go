@@ -88,6 +88,7 @@ type Relay struct {
 
 	stateDir string
 
+	routed     atomic.Pointer[map[netip.Addr]struct{}] // vips.routed, for the loops
 	carried    carriedVIPs
 	limits     limitTable
 	udpLimits  limitTable
@@ -246,7 +247,23 @@ func (r *Relay) barrier() {
 
 // frontend finds what a client meant by the local address of its connection.
 func (r *Relay) frontend(local netip.AddrPort) (*store.Frontend, bool) {
-	return r.store.Snapshot().Frontend(lb.FrontendKey{Proto: flow.TCP, Address: local})
+	return r.find(r.store.Snapshot(), lb.FrontendKey{Proto: flow.TCP, Address: local})
+}
+
+// find finds the frontend that a client has asked for. One at the wildcard address is
+// at every address of this host, which VIPs that are local by a route are not; where
+// there is a guard, nobody comes to it there.
+func (r *Relay) find(s *store.Snapshot, k lb.FrontendKey) (*store.Frontend, bool) {
+	fe, ok := s.Frontend(k)
+	if !ok || !fe.Address.Addr().IsUnspecified() {
+		return fe, ok
+	}
+	if vips := r.routed.Load(); vips != nil {
+		if _, vip := (*vips)[k.Address.Addr()]; vip {
+			return nil, false
+		}
+	}
+	return fe, true
 }
 
 func (r *Relay) observeDial(d time.Duration) {

@@ -91,7 +91,7 @@ func (u *udpSocket) deliver(msgs []datagram.Message) {
 		m := &msgs[i]
 		if u.wildcard() {
 			local = netip.AddrPortFrom(m.Local, u.key.Address.Port())
-			fe, known = snapshot.Frontend(lb.FrontendKey{Proto: flow.UDP, Address: local})
+			fe, known = u.w.r.find(snapshot, lb.FrontendKey{Proto: flow.UDP, Address: local})
 		}
 		if !known {
 			u.w.drop(flow.DropNoFrontend, m.Count())

@@ -49,7 +49,7 @@ func (s *udpSession) catchUp() {
 	if s.closed {
 		return
 	}
-	fe, ok := s.u.w.r.store.Snapshot().Frontend(lb.FrontendKey{Proto: flow.UDP, Address: s.local})
+	fe, ok := s.u.w.r.find(s.u.w.r.store.Snapshot(), lb.FrontendKey{Proto: flow.UDP, Address: s.local})
 	if !ok {
 		s.close(flow.ByBaton, flow.ReasonServiceRemoved)
 		return

@@ -133,7 +133,7 @@ func (s *udpSession) restore(kept savedSession) bool {
 func (s *udpSession) choose(how flow.Picked) error {
 	w := s.u.w
 	for {
-		fe, ok := w.r.store.Snapshot().Frontend(lb.FrontendKey{Proto: flow.UDP, Address: s.local})
+		fe, ok := w.r.find(w.r.store.Snapshot(), lb.FrontendKey{Proto: flow.UDP, Address: s.local})
 		if !ok || fe.Service.Name != s.rec.Service() {
 			return sched.ErrNoBackend // it is another service's now
 		}

@@ -160,12 +160,14 @@ func (r *Relay) ensureLocked() (capture.Report, error) {
 		return report, err
 	}
 	v.ensured = true
-	v.routed = make(map[netip.Addr]struct{}, len(all))
+	routed := make(map[netip.Addr]struct{}, len(all))
 	for _, a := range all {
 		if report.Refused[a] == nil {
-			v.routed[a] = struct{}{}
+			routed[a] = struct{}{}
 		}
 	}
+	v.routed = routed
+	r.routed.Store(&routed)
 	r.warnLocked(report, all)
 	return report, r.guarding.unprotect(v.routed)
 }

@@ -112,7 +112,7 @@ func (t *Translator) appendBackends(list []lb.Backend, s *Slice, proto flow.Prot
 	here, follows := t.hintsHere(s), v.follows()
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if proto == flow.UDP && !e.usable() {
+		if proto == flow.UDP && !e.ready && !e.serving {
 			continue // its sessions move, as if it had gone: their clients would not see that it is silent
 		}
 		list = append(list, lb.Backend{

@@ -59,7 +59,7 @@ func TestBadObjects(t *testing.T) {
 		{"one port number twice", of(service("web", "clusterIP: 10.96.0.10, ports: [{name: a, port: 80}, {name: b, port: 80}]")), `
 			default/web:a
 			tcp://10.96.0.10:80 transparent -> refuse`,
-			`Service default/web: spec.ports[1]: tcp://10.96.0.10:80 is that of Service default/web, port "a", which is older`},
+			`Service default/web: spec.ports[1]: tcp://10.96.0.10:80 is that of port "a" already`},
 		{"a name", of(service("we:b", plain)), "", `Service default/we:b: metadata.name: "we:b" in "default" is no name of a Service`},
 		{"a name that is an address", of(service("10.0.0.1", "clusterIP: 10.96.0.10, ports: [{name: '80', port: 80}, {name: http, port: 81}]")), `
 			default/10.0.0.1:http

@@ -1,11 +1,11 @@
 package kube
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
@@ -122,7 +122,7 @@ func (t *Translator) settle(p *port, usable [3]bool) {
 	f := newFaults(kindService, &p.service.ObjectMeta, p.service.key)
 	for _, fe := range t.frontends(p) {
 		if o := t.claims.owner(fe.FrontendKey); o != p {
-			f.add(p.path(), "%s is that of Service %s, port %q, which is older", fe.FrontendKey, o.service.key, cmp.Or(o.name, fmt.Sprint(o.port)))
+			f.add(p.path(), "%s", p.lost(fe.FrontendKey, o))
 			continue
 		}
 		if fe.Subset == lb.LocalBackends && usable[familyOf(fe.Address.Addr())] {
@@ -135,6 +135,14 @@ func (t *Translator) settle(p *port, usable [3]bool) {
 		p.refuse(s.Validate(), &f)
 	}
 	p.faults = f.all()
+}
+
+// lost says who has a frontend that a port asks for.
+func (p *port) lost(k lb.FrontendKey, owner *port) string {
+	if owner.service == p.service {
+		return fmt.Sprintf("%s is that of port %s already", k, owner.title())
+	}
+	return fmt.Sprintf("%s is that of Service %s, port %s, which is older", k, owner.service.key, owner.title())
 }
 
 // refuse leaves a port out that the model does not allow, such as one of a
@@ -152,9 +160,17 @@ func (p *port) refuse(err error, f *faults) {
 		}
 		if !slices.Contains(said, problem) { // of each frontend
 			said = append(said, problem)
-			f.add(p.path(), "port %q is not served: %s", cmp.Or(p.name, fmt.Sprint(p.port)), problem)
+			f.add(p.path(), "port %s is not served: %s", p.title(), problem)
 		}
 	}
+}
+
+// title is the port's name, or its number.
+func (p *Port) title() string {
+	if p.name == "" {
+		return fmt.Sprint(p.port)
+	}
+	return strconv.Quote(p.name)
 }
 
 func (p *Port) path() string { return fmt.Sprintf("spec.ports[%d]", p.index) }

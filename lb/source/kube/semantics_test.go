@@ -411,8 +411,8 @@ var rows = []row{
 			default/b:http
 			tcp://10.96.0.11:80 transparent -> refuse`,
 		faults: `
-			Service default/b: spec.ports[0]: tcp://0.0.0.0:30080 is that of Service default/a, port "80", which is older
-			Service default/b: spec.ports[0]: tcp://198.51.100.1:80 is that of Service default/a, port "80", which is older`,
+			Service default/b: spec.ports[0]: tcp://0.0.0.0:30080 is that of Service default/a, port 80, which is older
+			Service default/b: spec.ports[0]: tcp://198.51.100.1:80 is that of Service default/a, port 80, which is older`,
 	},
 	{
 		name: "annotations",

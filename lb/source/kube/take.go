@@ -70,8 +70,8 @@ func (t *Translator) translate(e *entry, c *Changes) {
 	}
 	if e.service != nil {
 		c.Triggers = append(c.Triggers, e.triggers...)
-		e.triggers = nil
 	}
+	e.triggers = nil
 	t.tellService(e, c)
 	if e.service == nil && len(e.slices) == 0 {
 		delete(t.entries, e.key)

@@ -71,6 +71,36 @@ func TestManyFrontends(t *testing.T) {
 	}
 }
 
+// So do node ports: frontends at the wildcard address.
+func TestManyNodePorts(t *testing.T) {
+	n := 5000
+	if raceDetector {
+		n = 1000
+	}
+	star := testnet.NewStar(t, 1)
+	star.Backends[0].Serve(8080, testnet.Named("backend1"))
+	four, six := backends46(star)
+	var text strings.Builder
+	text.WriteString("services:\n")
+	for i := range n {
+		fmt.Fprintf(&text, "  - {name: s%d, frontends: [\"tcp://0.0.0.0:%d\", \"tcp://[::]:%d\"], backends: [%q, %q]}\n", i, 20000+i, 20000+i, four, six)
+	}
+	began := time.Now()
+	b := start(t, star.Balancer, text.String())
+	t.Logf("%d services serve after %v", n, time.Since(began))
+	if open := b.descriptors(); open > 100 {
+		t.Errorf("%d descriptors are open", open)
+	}
+	for _, i := range []int{0, n / 2, n - 1} {
+		for _, a := range []netip.Addr{star.Balancer.IP4, star.Balancer.IP6} {
+			at := netip.AddrPortFrom(a, uint16(20000+i))
+			if name, err := star.Client.AskName(at); err != nil || name != "backend1" {
+				t.Errorf("%s: %q, %v", at, name, err)
+			}
+		}
+	}
+}
+
 // BenchmarkStart is the start of the command with 30,000 services, until all serve.
 func BenchmarkStart(b *testing.B) {
 	star := testnet.NewStar(b, 1)

@@ -12,7 +12,8 @@ func probeGuard(h *host) Finding {
 	case errors.Is(err, errNoNamespace):
 		return Finding{Answer: Inconclusive, Detail: err.Error()}
 	case err != nil:
-		return absent(todo, "VIPs that are local by a route answer wherever this host listens on the wildcard address, and each frontend takes a descriptor: %v", err)
+		return absent(todo, "VIPs that are local by a route answer wherever this host listens on the wildcard address, each frontend takes a descriptor, "+
+			"and clients outside of source ranges are reset after they have connected: %v", err)
 	}
 	return present("a VIP answers at its frontends only, and all TCP frontends share few sockets (sklookup)")
 }

@@ -57,7 +57,7 @@ func TestSharedListeners(t *testing.T) {
 		}
 		g.expect(t, lb.FrontendKey{Proto: flow.TCP, Address: netip.AddrPortFrom(vip, 81)}, "", errRefused)
 		own := lb.FrontendKey{Proto: flow.TCP, Address: ln.Addr().(*net.TCPAddr).AddrPort()}
-		if name, err := ask(g.host, own); err != errRefused {
+		if name, err := ask(g.host, own, errRefused); err != errRefused {
 			t.Errorf("the shared socket answers at its own address %s: %q, %v", own, name, err)
 		}
 		server.Close()
@@ -77,7 +77,7 @@ func TestSilentSocketsAreNotReachable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name, err := ask(g.host, k); err != errRefused {
+		if name, err := ask(g.host, k, errRefused); err != errRefused {
 			t.Errorf("%s: %q, %v", k, name, err)
 		}
 	}

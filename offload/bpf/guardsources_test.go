@@ -121,7 +121,7 @@ func TestSources(t *testing.T) {
 			{"no sources again", Rule{All: AnswerOwn, Inside: AnswerSilent}, nil},
 		} {
 			g.update(t, GuardUpdate{Rules: map[lb.FrontendKey]Rule{web: tt.rule}})
-			if got, err := ask(g.client, web); !errors.Is(err, tt.want) || err == nil && got != "web" {
+			if got, err := ask(g.client, web, tt.want); !errors.Is(err, tt.want) || err == nil && got != "web" {
 				t.Errorf("%s: got %q, %v; want %v", tt.name, got, err, tt.want)
 			}
 		}
@@ -193,7 +193,7 @@ func TestWildcardFrontends(t *testing.T) {
 		g.update(t, GuardUpdate{Rules: map[lb.FrontendKey]Rule{key(at.any): {All: AnswerShared}}})
 		g.expect(t, key(at.own), "node port", nil)
 		g.expect(t, key(at.vip), "", errRefused)
-		if got, err := ask(g.host, key(at.loopback)); err != nil || got != "node port" {
+		if got, err := ask(g.host, key(at.loopback), nil); err != nil || got != "node port" {
 			t.Errorf("%s: %q, %v", at.loopback, got, err)
 		}
 		g.update(t, GuardUpdate{Rules: map[lb.FrontendKey]Rule{key(at.any): {All: AnswerSilent}}})

@@ -121,12 +121,19 @@ func (g *ground) serve(t *testing.T, k lb.FrontendKey, name string) {
 	t.Cleanup(s.Close)
 }
 
-// patience is how long a client waits before it calls it silence.
-const patience = 400 * time.Millisecond
+// How long a client waits for what must come, and before it calls it silence.
+const (
+	patience     = 10 * time.Second
+	silenceAfter = 400 * time.Millisecond
+)
 
-// ask says who answers at an address, or errRefused, or errSilence.
-func ask(client *testnet.Host, k lb.FrontendKey) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// ask says who answers at an address, or errRefused, or errSilence. It waits as long as what is wanted takes.
+func ask(client *testnet.Host, k lb.FrontendKey, want error) (string, error) {
+	within := patience
+	if want == errSilence {
+		within = silenceAfter
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	conn, err := client.DialContext(ctx, k.Proto.String(), netip.AddrPort{}, k.Address)
 	if err != nil {
@@ -134,16 +141,21 @@ func ask(client *testnet.Host, k lb.FrontendKey) (string, error) {
 	}
 	defer conn.Close()
 	if k.Proto == flow.TCP {
+		_ = conn.SetDeadline(time.Now().Add(within))
 		name, err := testnet.ReadName(conn)
 		return name, outcome(err)
 	}
-	if _, err := conn.Write([]byte("?")); err != nil {
-		return "", outcome(err)
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	b := make([]byte, 64)
-	n, err := conn.Read(b)
-	return string(b[:n]), outcome(err)
+	for {
+		if _, err := conn.Write([]byte("?")); err != nil {
+			return "", outcome(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(silenceAfter))
+		n, err := conn.Read(b)
+		if err = outcome(err); err != errSilence || ctx.Err() != nil { // else it may have got lost
+			return string(b[:n]), err
+		}
+	}
 }
 
 func outcome(err error) error {
@@ -160,7 +172,7 @@ func outcome(err error) error {
 func (g *ground) expect(t *testing.T, k lb.FrontendKey, name string, want error) {
 	t.Helper()
 	for _, from := range []*testnet.Host{g.client, g.host} {
-		got, err := ask(from, k)
+		got, err := ask(from, k, want)
 		if got != name || !errors.Is(err, want) {
 			t.Errorf("%s asks %s: got %q, %v; want %q, %v", from.Name(), k, got, err, name, want)
 		}

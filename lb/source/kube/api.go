@@ -60,7 +60,7 @@ func newAPI(o SourceOptions, k kubernetes.Interface, server string) *Source {
 	return newSource(o, &api{
 		client: k, server: server, node: o.Node, log: o.Log,
 		contact: newContact(o.Log, kindService, kindSlice, kindNode),
-	}, newEvents(k))
+	}, newEvents(k, o.Log))
 }
 
 func (a *api) reload(s *Source)     { s.queue.add(func(b *batch) { b.reloaded = true }) }
@@ -69,7 +69,7 @@ func (a *api) where(Object) string  { return "" }
 
 // feed follows the three kinds until ctx ends.
 func (a *api) feed(ctx context.Context, s *Source) {
-	ctx = klog.NewContext(ctx, a.clientLog(ctx))
+	ctx = withClientLog(ctx, a.log)
 	s.reserved.named = a.addresses(ctx)
 	kinds := []*followed{a.services(s), a.slices(s), a.nodes(s)}
 	var missing atomic.Int32
@@ -86,13 +86,13 @@ func (a *api) feed(ctx context.Context, s *Source) {
 	wg.Wait()
 }
 
-// clientLog is where the client library logs what it does, for who looks closely:
-// what matters of it is told by contact.
-func (a *api) clientLog(ctx context.Context) klog.Logger {
-	if !a.log.Enabled(ctx, slog.LevelDebug) {
-		return logr.Discard()
+// withClientLog says where the client library logs what it does: nowhere, but for who
+// looks closely. What matters of it is told by contact.
+func withClientLog(ctx context.Context, log *slog.Logger) context.Context {
+	if log.Enabled(ctx, slog.LevelDebug) {
+		return klog.NewContext(ctx, logr.FromSlogHandler(log.Handler()))
 	}
-	return logr.FromSlogHandler(a.log.Handler())
+	return klog.NewContext(ctx, logr.Discard())
 }
 
 // lookupTimeout is how long the name of the API server may take. Nothing waits for

@@ -54,19 +54,25 @@ func (c *cluster) run(change ...func(*SourceOptions)) *cluster {
 		f(&o)
 	}
 	c.source = newAPI(o, c.client, "https://192.0.2.250:6443")
+	c.follow()
+	return c
+}
+
+// follow runs the source and the store until the test is over.
+func (c *cluster) follow() {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = c.store.Run(ctx) })
 	running.Go(func() { c.source.Run(ctx) })
 	c.t.Cleanup(func() { stop(); running.Wait() })
-	return c
 }
 
+// synced waits until it has everything, and hears of what changes.
 func (c *cluster) synced() *cluster {
 	c.t.Helper()
-	eventually(c.t, "it has synced", func() error {
-		if !isClosed(c.source.Synced()) {
-			return errors.New("not yet")
+	eventually(c.t, "it has synced, and watches", func() error {
+		if stale := c.source.Status().Stale; stale > 0 || !isClosed(c.source.Synced()) {
+			return fmt.Errorf("not yet: stale for %s", stale)
 		}
 		return nil
 	})
@@ -166,12 +172,6 @@ func TestAPIOutage(t *testing.T) {
 		slice("web-1", "web", "8080", "10.244.1.2 a"))
 	watches := c.cutWatches()
 	c.run().synced().serves("default/web", "10.244.1.2:8080")
-	eventually(t, "everything is watched", func() error {
-		if stale := c.source.Status().Stale; stale > 0 {
-			return fmt.Errorf("stale for %s", stale)
-		}
-		return nil
-	})
 
 	c.away.Store(true)
 	watches.cut()

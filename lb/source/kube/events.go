@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,26 +29,38 @@ const (
 // events writes events to the API server. It never waits: what is too much is
 // dropped, and repetitions are counted in one event. nil writes none.
 type events struct {
+	log         *slog.Logger
 	broadcaster toolsevents.EventBroadcaster
 	recorder    toolsevents.EventRecorder
 }
 
-func newEvents(k kubernetes.Interface) *events {
+func newEvents(k kubernetes.Interface, log *slog.Logger) *events {
 	b := toolsevents.NewBroadcaster(&toolsevents.EventSinkImpl{Interface: k.EventsV1()})
-	return &events{broadcaster: b, recorder: b.NewRecorder(scheme.Scheme, reporter)}
+	return &events{log: log, broadcaster: b, recorder: b.NewRecorder(scheme.Scheme, reporter)}
 }
 
-// run writes until ctx ends.
-func (e *events) run(ctx context.Context, node string) {
+// start has events written until ctx ends. Those of before are lost.
+func (e *events) start(ctx context.Context) {
+	if e != nil {
+		_ = e.broadcaster.StartRecordingToSinkWithContext(withClientLog(ctx, e.log)) // it cannot fail: there is a handler
+	}
+}
+
+// run reports the start of the node when it has begun, and ends with ctx.
+func (e *events) run(ctx context.Context, node string, begun <-chan struct{}) {
 	if e == nil {
 		return
 	}
-	_ = e.broadcaster.StartRecordingToSinkWithContext(ctx) // it cannot fail: there is a handler
+	defer e.broadcaster.Shutdown()
+	select {
+	case <-begun:
+	case <-ctx.Done():
+		return
+	}
 	// The UID is the name, as kube-proxy and the kubelet have it.
 	e.write(&corev1.ObjectReference{Kind: kindNode, Name: node, UID: types.UID(node)}, nil,
 		corev1.EventTypeNormal, reasonStarting, "StartBaton", "baton is the service proxy of this node")
 	<-ctx.Done()
-	e.broadcaster.Shutdown()
 }
 
 // fault reports a fault at the Service that it concerns.

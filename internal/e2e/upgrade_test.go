@@ -18,14 +18,22 @@ import (
 
 // R3: under a load of connections none fails, whatever answers at the VIP.
 func TestUpgradeUnderLoad(t *testing.T) {
-	for _, mode := range []string{"auto", "sklookup", "anyip", "bind"} {
+	const nodePort = "node port"
+	for _, mode := range []string{"auto", "sklookup", "anyip", "bind", nodePort} {
 		t.Run(mode, func(t *testing.T) {
 			bothFamilies(t, 2, func(t *testing.T, w world) {
 				w.serveNamed()
-				if mode == "bind" {
+				if mode == "bind" || mode == nodePort {
 					w.vip = netip.AddrPortFrom(w.addr(w.Balancer), 80)
 				}
 				services := "capture: " + mode + "\n" + w.service(nil)
+				if mode == nodePort {
+					any := netip.AddrPortFrom(netip.IPv4Unspecified(), 80)
+					if w.v6 {
+						any = netip.AddrPortFrom(netip.IPv6Unspecified(), 80)
+					}
+					services = strings.ReplaceAll(w.service(nil), w.vip.String(), any.String())
+				}
 				b := start(t, w.Balancer, services)
 				kept, _ := w.named(t)
 				l := w.load(4)

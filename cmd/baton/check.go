@@ -9,6 +9,7 @@ import (
 
 	"github.com/baton-lb/baton/internal/admin/doctor"
 	"github.com/baton-lb/baton/lb/source/file"
+	"github.com/baton-lb/baton/lb/source/kube"
 )
 
 // checked is what `baton check -o json` prints.
@@ -36,23 +37,32 @@ func (c checkAt) text(kind string) string {
 }
 
 func newCheckCommand() *cobra.Command {
-	path := ""
+	var path, objects string
 	cmd := &cobra.Command{
-		Use:   "check --config FILE",
+		Use:   "check --config FILE | --kube-objects FILE",
 		Short: "Say what is wrong with a configuration, line by line",
 		Long: `Read a configuration as ` + "`baton run`" + ` would and say everything that is wrong with
 it, a line each: FILE:LINE: MESSAGE. Warnings are about what is allowed and hardly
 meant; they leave the exit code at 0. Nothing of this host is looked at: that is
-what ` + "`baton doctor --config FILE`" + ` does.`,
+what ` + "`baton doctor --config FILE`" + ` does. With --kube-objects it reads a dump of
+a cluster, or a directory of dumps, and says what would not be served.`,
 		Args: noArgs,
 	}
 	registerConfig(cmd, &path)
+	cmd.Flags().StringVar(&objects, "kube-objects", "", "a file of Kubernetes objects, or a directory of such files")
+	_ = cmd.MarkFlagFilename("kube-objects", "yaml", "yml", "json")
 	format := registerOutput(cmd, asTable, asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if path == "" {
-			return badUsage(cmd, errors.New("name the file to check with --config"))
+		var result checked
+		var err error
+		switch {
+		case (path == "") == (objects == ""):
+			return badUsage(cmd, errors.New("name the file to check with --config, or with --kube-objects"))
+		case objects != "":
+			result, err = checkObjects(objects)
+		default:
+			result, err = check(path)
 		}
-		result, err := check(path)
 		if err != nil {
 			return err
 		}
@@ -97,6 +107,22 @@ func check(path string) (checked, error) {
 	for i := range config.Services {
 		out.Frontends += len(config.Services[i].Frontends)
 		out.Backends += len(config.Services[i].Backends)
+	}
+	return out, nil
+}
+
+// checkObjects reads a dump of a cluster.
+func checkObjects(path string) (checked, error) {
+	c, err := kube.CheckFiles(path, "")
+	if err != nil {
+		return checked{}, err
+	}
+	out := checked{
+		File: path, Fine: len(c.Faults) == 0, Faults: []checkAt{}, Warnings: []checkAt{},
+		Services: c.Counts.Services, Frontends: c.Counts.Frontends, Backends: c.Counts.Backends,
+	}
+	for _, f := range c.Faults {
+		out.Faults = append(out.Faults, checkAt{File: f.File, Message: f.Text()})
 	}
 	return out, nil
 }

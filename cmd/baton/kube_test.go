@@ -107,3 +107,34 @@ func TestWriteSetting(t *testing.T) {
 		}
 	}
 }
+
+// A dump is checked object by object.
+func TestCheckObjects(t *testing.T) {
+	dir := t.TempDir()
+	good := filepath.Join(dir, "good.yaml")
+	text := `kind: Service
+apiVersion: v1
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
+`
+	if err := os.WriteFile(good, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs strings.Builder
+	if code := execute([]string{"check", "--kube-objects", good}, &out, &errs); code != exitFine || !strings.Contains(out.String(), "is fine: 1 service, 1 frontend, 0 backends") {
+		t.Errorf("exit code %d: %s%s", code, &out, &errs)
+	}
+	for name, text := range map[string]string{"bad.yaml": strings.NewReplacer("web", "bad", "10.96.0.10", "10.96.0.999").Replace(text), "broken.yaml": "kind: ["} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out.Reset()
+	code := execute([]string{"check", "--kube-objects", dir}, &out, &errs)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if code != exitNotFine || len(lines) != 2 ||
+		!strings.HasPrefix(lines[0], filepath.Join(dir, "bad.yaml")+": Service shop/bad: spec.clusterIP") ||
+		!strings.HasPrefix(lines[1], filepath.Join(dir, "broken.yaml")+": document 1: not YAML") {
+		t.Errorf("exit code %d:\n%s", code, &out)
+	}
+}

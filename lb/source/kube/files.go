@@ -289,5 +289,5 @@ func fileFault(path string, err error) Fault {
 	if errors.As(err, &pe) {
 		err = pe.Err
 	}
-	return Fault{Kind: kindFile, Name: path, Problem: err.Error() + ": what it said before stays in force"}
+	return Fault{Kind: kindFile, Name: path, Problem: err.Error()}
 }

@@ -133,7 +133,7 @@ func TestFileIsFollowed(t *testing.T) {
 	d.serves("default/web", "10.244.1.4:8080")
 
 	write(t, path, "kind: [")
-	d.logs("object is faulty", path, "not YAML", "stays in force")
+	d.logs("cannot be read", path, "not YAML", "stays in force")
 	if got := backendsOf(d.store, "default/web"); got != "10.244.1.4:8080" {
 		t.Errorf("a broken file changed it to %s", got)
 	}
@@ -143,13 +143,13 @@ func TestFileIsFollowed(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	d.logs("object is faulty", path, "no such file")
+	d.logs("cannot be read", path, "no such file")
 	if got := backendsOf(d.store, "default/web"); got != "10.244.1.4:8080" {
 		t.Errorf("a missing file changed it to %s", got)
 	}
 	write(t, path, webYAML("10.244.1.5"))
 	d.serves("default/web", "10.244.1.5:8080")
-	d.logs("no longer faulty", path)
+	d.logs("can be read again", path)
 
 	d.source.Reload()
 	<-d.applied

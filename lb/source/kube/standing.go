@@ -110,13 +110,21 @@ func (s *standing) setLocked(o origin, now []Fault) {
 	}
 	if len(now) == 0 {
 		delete(s.faults, o)
-		s.log.Info("object is no longer faulty", "object", objectText(before[0]))
+		if f := before[0]; f.Kind == kindFile {
+			s.log.Info("objects can be read again", "file", f.Name)
+		} else {
+			s.log.Info("object is no longer faulty", "object", objectText(f))
+		}
 		return
 	}
 	s.faults[o] = now
 }
 
 func (s *standing) tellLocked(f Fault) {
+	if f.Kind == kindFile {
+		s.log.Warn("objects cannot be read: what the file said before stays in force", "file", f.Name, "err", f.Problem)
+		return
+	}
 	args := []any{"object", objectText(f)}
 	if file := s.where(f.Object()); file != "" {
 		args = append(args, "file", file)

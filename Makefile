@@ -8,7 +8,7 @@ B := internal/build
 # Baton; the servers among them are installed and not started.
 RUN_NEEDS := ca-certificates
 PEERS := haproxy nginx libnginx-mod-stream nftables
-TEST_NEEDS := $(RUN_NEEDS) gcc libc6-dev iproute2 $(PEERS)
+TEST_NEEDS := $(RUN_NEEDS) gcc libc6-dev iproute2 etcd-server $(PEERS)
 GENERATE_NEEDS := $(RUN_NEEDS) clang-14 llvm-14
 VM_NEEDS := $(RUN_NEEDS) qemu-system-x86 kmod xz-utils iproute2 nftables
 
@@ -31,10 +31,15 @@ generate:
 	$(B)/setup.sh $(GENERATE_NEEDS)
 	go generate ./offload/bpf
 
+# An API server for the tests that want one: built before they run, as it takes minutes,
+# and kept in the user's cache directory.
+KUBE = $(if $(filter ./... ./internal/...,$(PKG))$(findstring e2e,$(PKG)),$$(go run ./internal/testkube/build))
+
 # The whole suite: race detector, root, hosts in network namespaces.
 test:
 	$(B)/setup.sh $(TEST_NEEDS)
-	timeout --foreground $(SUITE_TIME) $(B)/go-test.sh -race -count=1 -timeout $(PACKAGE_TIME) $(PKG)
+	kube=$(KUBE) && BATON_TESTKUBE=$$kube timeout --foreground $(SUITE_TIME) \
+		$(B)/go-test.sh -race -count=1 -timeout $(PACKAGE_TIME) $(PKG)
 
 # What must hold on other kernels (internal/testvm/tests.txt), and the machines for it.
 # VM takes flags: go doc ./internal/testvm/vmtest.

@@ -55,7 +55,7 @@ var table = []row{
 	{path: "internal/admin/doctor", may: []string{"internal/admin", "internal/flow", "lb", "lb/relay/capture"}},
 	{path: "internal/arch"},
 	{path: "internal/cache"},
-	{path: "internal/e2e", tests: []string{"internal/admin", "internal/admin/client"}}, // to speak as another process does
+	{path: "internal/e2e", tests: []string{"internal/admin", "internal/admin/client", "internal/testkube"}}, // to speak as another process does
 	{path: "internal/sysctl"},
 	{path: "internal/testkube", may: []string{"internal/cache", "internal/testnet"}},
 	{path: "internal/testkube/build", may: []string{"internal/testkube"}},

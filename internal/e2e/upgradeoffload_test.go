@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"syscall"
@@ -69,30 +70,54 @@ func TestUpgradeOfOffloaded(t *testing.T) {
 	})
 }
 
-// A flow in the kernel is listed by the process that looks after it, and by no other.
+// A flow is listed by the process that looks after it, and by no other: one in the kernel,
+// and every UDP session. None of them has ended.
 func TestUpgradeListsFlowsOnce(t *testing.T) {
 	bothFamilies(t, 1, func(t *testing.T, w world) {
 		w.serveNamed()
+		serveUDP(t, w.Backends[0], w.backend(0), echo)
 		beside := w
 		beside.vip = netip.AddrPortFrom(w.vip.Addr(), w.vip.Port()+1)
-		services := w.service(nil, inKernel) + beside.another("beside", "tcp", 0, inUserspace)
+		services := w.service(nil, inKernel) + w.another("udp", "udp", 0, inKernel) +
+			beside.another("stays", "tcp", 0, inUserspace) + beside.another("udp-beside", "udp", 0, inUserspace)
 		b := start(t, w.Balancer, services)
 		gone, _ := w.named(t)
 		stays, _ := beside.named(t)
-		id := b.inKernelNow(gone.LocalAddr())[0].ID
+		udp := []net.Conn{w.udp(t, w.vip), w.udp(t, beside.vip)}
+		exchanges := func() {
+			t.Helper()
+			for _, c := range udp {
+				if _, err := exchange(c, []byte("x")); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		exchanges()
+		b.inKernelNow(gone.LocalAddr(), udp[0].LocalAddr())
+		want := servicesByID(b.wantFlows(4))
 		next := b.upgrade(w, services)
-		if all := b.upgraded().flows(); len(all) != 1 || all[0].Service != "beside" {
+		if all := b.upgraded().flows(); len(all) != 1 || all[0].Service != "stays" {
 			t.Errorf("the old process lists %+v", all)
 		}
 		if all := b.upgraded().ended(); len(all) != 0 {
 			t.Errorf("in the old process have ended %+v", all)
 		}
-		if all := next.flows(); len(all) != 1 || all[0].ID != id {
-			t.Errorf("the new process lists %+v, want %s", all, id)
+		maps.DeleteFunc(want, func(_ flow.ID, service string) bool { return service == "stays" })
+		if got := servicesByID(next.flows()); !maps.Equal(got, want) {
+			t.Errorf("the new process lists %v, want %v", got, want)
 		}
 		gone.works(t)
 		stays.works(t)
+		exchanges()
 	})
+}
+
+func servicesByID(views []flow.View) map[flow.ID]string {
+	all := make(map[flow.ID]string)
+	for _, v := range views {
+		all[v.ID] = v.Service
+	}
+	return all
 }
 
 // UDP sessions that the kernel carries lose no datagram, nor their backend.

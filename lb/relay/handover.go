@@ -101,6 +101,9 @@ func (h *Handover) Release() {
 	}
 	clear(r.listeners.open)
 	clear(r.guarding.shared)
+	for _, w := range r.workers {
+		_ = w.loop.Call(w.udp.leaveSessions)
+	}
 	r.closeUDPLocked(slices.Collect(maps.Values(r.listeners.udp)), flow.ReasonShutdown)
 	r.vips.leave()
 }

@@ -102,6 +102,15 @@ func (u *udpWorker) all() (all []*udpSession) {
 	return all
 }
 
+// leaveSessions takes those that were given away off the list: they have not ended.
+func (u *udpWorker) leaveSessions() {
+	for _, s := range u.all() {
+		if s.fd >= 0 {
+			s.rec.Leave()
+		}
+	}
+}
+
 // pause leaves what comes in the sockets.
 func (u *udpWorker) pause() {
 	u.paused = true

@@ -380,3 +380,38 @@ func TestKubeRefusals(t *testing.T) {
 		})
 	}
 }
+
+// An API server that does not answer is waited for: the process lives, is not ready,
+// says why, and stops when it is told to.
+func TestKubeWaitsForTheAPIServer(t *testing.T) {
+	t.Parallel()
+	c := &cluster{Star: testnet.NewStar(t, 0), t: t, dir: t.TempDir()}
+	config := filepath.Join(c.dir, "kubeconfig")
+	text := `apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:6443"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := c.node()
+	args := []string{batonPath, "run", "--kubernetes", "--kubeconfig", config, "--node", "a", "--socket", b.socket(), "--state-dir", c.dir}
+	b.cmd = c.Balancer.Command(context.Background(), args[0], args[1:]...)
+	b.cmd.Stderr, b.cmd.Stdout = b.log, b.log
+	b.run()
+	b.waitLog("the API server is out of reach")
+	for path, want := range map[string]int{"127.0.0.1:10256/livez": 200, "127.0.0.1:10256/healthz": 503, "127.0.0.1:10249/livez": 200, "127.0.0.1:10249/readyz": 503} {
+		if status, body := c.fetch("http://" + path); status != want {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if err := b.stop(syscall.SIGTERM); err != nil {
+		t.Errorf("it stopped with %v", err)
+	}
+	if s := b.log.String(); !strings.Contains(s, "stopped while starting") || strings.Contains(s, "msg=serving") {
+		t.Errorf("it logged\n%s", s)
+	}
+}

@@ -29,7 +29,8 @@ type cluster struct {
 	client *fake.Clientset
 	store  *store.Store
 	source *Source
-	away   atomic.Bool // it answers nothing
+	away   atomic.Bool  // it answers nothing
+	host   []netip.Addr // of the node; nil = this host's own
 
 	mu    sync.Mutex // guards what follows
 	delay []time.Duration
@@ -54,6 +55,9 @@ func (c *cluster) run(change ...func(*SourceOptions)) *cluster {
 		f(&o)
 	}
 	c.source = newAPI(o, c.client, "https://192.0.2.250:6443")
+	if c.host != nil {
+		c.source.addresses = func() []netip.Addr { return c.host }
+	}
 	c.follow()
 	return c
 }
@@ -306,6 +310,37 @@ func TestAPIServerAddressIsReserved(t *testing.T) {
 		}
 	}
 	c.event("Service", "thief", reasonFaulty, "192.0.2.250:6443 is where the API server itself is")
+}
+
+// Node ports at the primary addresses follow the Node, which may come later.
+func TestAPIPrimaryNodePorts(t *testing.T) {
+	c := newCluster(t, service("web", "type: NodePort, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30080}]"))
+	for _, a := range []string{"127.0.0.1", "192.0.2.1", "198.51.100.1"} {
+		c.host = append(c.host, netip.MustParseAddr(a))
+	}
+	c.run(func(o *SourceOptions) { o.NodePorts.Primary = true }).synced()
+	at := func(want string) {
+		t.Helper()
+		eventually(t, "node ports are at "+want, func() error {
+			var all []string
+			svc, _ := c.store.Snapshot().Service("default/web")
+			for _, fe := range svc.Frontends {
+				if fe.Address.Port() == 30080 {
+					all = append(all, fe.Address.Addr().String())
+				}
+			}
+			if got := strings.Join(all, " "); got != want {
+				return errors.New(got)
+			}
+			return nil
+		})
+	}
+	at("127.0.0.1")
+	n := here()
+	if _, err := c.client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	at("192.0.2.1")
 }
 
 func TestAPILeavingNode(t *testing.T) {

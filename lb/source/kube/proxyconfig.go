@@ -223,19 +223,23 @@ func ParseNodePortAddresses(words []string) (n NodePortAddresses, err error) {
 }
 
 // on returns the prefixes for a node. What is primary is the first address of each
-// family, or bind in its family.
+// family, or bind in its family. Of a node that is not known yet (nil) it is the
+// loopback one: no prefix at all would be every address.
 func (n NodePortAddresses) on(node *Node, bind netip.Addr) []netip.Prefix {
 	prefixes := n.Prefixes
 	if !n.Primary {
 		return prefixes
 	}
-	for _, family := range []bool{true, false} {
+	for _, v4 := range []bool{true, false} {
 		var primary netip.Addr
-		if bind.IsValid() && !bind.IsUnspecified() && bind.Is4() == family {
+		if bind.IsValid() && !bind.IsUnspecified() && bind.Is4() == v4 {
 			primary = bind
 		}
+		if node == nil && !primary.IsValid() {
+			primary = loopback(v4)
+		}
 		for i := 0; node != nil && i < len(node.Addresses) && !primary.IsValid(); i++ {
-			if a := node.Addresses[i]; a.Is4() == family {
+			if a := node.Addresses[i]; a.Is4() == v4 {
 				primary = a
 			}
 		}
@@ -244,6 +248,13 @@ func (n NodePortAddresses) on(node *Node, bind netip.Addr) []netip.Prefix {
 		}
 	}
 	return prefixes
+}
+
+func loopback(v4 bool) netip.Addr {
+	if v4 {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
 }
 
 // withPort adds a port to an address that has none.

@@ -155,7 +155,7 @@ func TestNodePortAddressesOfANode(t *testing.T) {
 		{"primary", NodePortAddresses{Primary: true}, node, "", "[192.0.2.1/32 fd00::1/128]"},
 		{"bound", NodePortAddresses{Primary: true}, node, "192.0.2.9", "[192.0.2.9/32 fd00::1/128]"},
 		{"bound to all", NodePortAddresses{Primary: true}, node, "0.0.0.0", "[192.0.2.1/32 fd00::1/128]"},
-		{"no node", NodePortAddresses{Primary: true}, nil, "", "[]"},
+		{"no node yet", NodePortAddresses{Primary: true}, nil, "", "[127.0.0.1/32 ::1/128]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var bind netip.Addr

@@ -59,6 +59,8 @@ type Source struct {
 	synced chan struct{} // closed when the store has all that there was
 	told   *standing
 
+	addresses func() []netip.Addr // of this host
+
 	// Of the goroutine that translates.
 	translator *Translator
 	reserved   reserved
@@ -99,6 +101,7 @@ func newSource(o SourceOptions, f feeder, e *events) *Source {
 	s := &Source{
 		o: o, log: o.Log, sink: o.Store.Source(SourceName), queue: newQueue(), feeder: f, began: time.Now(),
 		synced: make(chan struct{}), told: newStanding(o.Log, e, f.where), objects: make(map[string]int),
+		addresses: hostAddresses,
 	}
 	o.Store.OnProgrammed(s.programmed)
 	return s
@@ -163,7 +166,7 @@ func (s *Source) hostChanged() bool {
 	if s.translator == nil || len(s.o.NodePorts.Prefixes) == 0 && !s.o.NodePorts.Primary {
 		return false
 	}
-	now := hostAddresses()
+	now := s.addresses()
 	if slices.Equal(now, s.host) {
 		return false
 	}
@@ -190,7 +193,7 @@ func hostAddresses() (list []netip.Addr) {
 func (s *Source) apply(b batch) {
 	if s.translator == nil {
 		s.translator = NewTranslator(Options{
-			Node: s.o.Node, ClusterCIDRs: s.o.ClusterCIDRs, NodePortAddresses: s.o.NodePorts.on(b.node, s.o.BindAddress),
+			Node: s.o.Node, ClusterCIDRs: s.o.ClusterCIDRs, NodePortAddresses: s.o.NodePorts.on(nil, s.o.BindAddress),
 		})
 		s.hostChanged()
 	}
@@ -215,6 +218,7 @@ func (s *Source) apply(b batch) {
 func (s *Source) put(b batch) {
 	if b.node != nil {
 		s.translator.SetNode(b.node)
+		s.translator.SetNodePortAddresses(s.o.NodePorts.on(b.node, s.o.BindAddress))
 	}
 	for k, svc := range b.services {
 		if svc == nil {

@@ -157,6 +157,16 @@ func (t *Translator) SetHost(addresses []netip.Addr) {
 	}
 }
 
+// SetNodePortAddresses says which of the host's addresses serve node ports, as
+// Options.NodePortAddresses does at first.
+func (t *Translator) SetNodePortAddresses(prefixes []netip.Prefix) {
+	if slices.Equal(t.options.NodePortAddresses, prefixes) {
+		return
+	}
+	t.options.NodePortAddresses = prefixes
+	t.claimAll()
+}
+
 // claimAll makes the frontends of all Services anew.
 func (t *Translator) claimAll() {
 	for _, e := range t.entries {

@@ -40,10 +40,14 @@ func (r *Relay) formerLocked(c store.Change) map[lb.FrontendKey]Rule {
 }
 
 // closeFirstLocked tells the guard of what is about to lose its socket, so that
-// nobody else's is found in its place.
+// nobody else's is found in its place. What it does not know had none: its port may
+// be somebody else's.
 func (r *Relay) closeFirstLocked(c store.Change) error {
 	closing := r.formerLocked(c)
-	maps.DeleteFunc(closing, func(_ lb.FrontendKey, rule Rule) bool { return rule.gives(AnswerOwn, AnswerShared) })
+	maps.DeleteFunc(closing, func(k lb.FrontendKey, rule Rule) bool {
+		_, known := r.guarding.told[k]
+		return !known || rule.gives(AnswerOwn, AnswerShared)
+	})
 	return r.guarding.tell(closing)
 }
 

@@ -154,9 +154,11 @@ func (r *Relay) wantedListeners(c store.Change) map[lb.FrontendKey]*store.Fronte
 }
 
 // swallows reports whether a frontend without usable backends keeps a socket of
-// its own, in which what comes is lost, or its port, where the guard does that.
+// its own, in which what comes is lost, or its port, where the guard does that. At a
+// VIP nobody else can have the port.
 func (r *Relay) swallows(fe *store.Frontend) bool {
-	return fe.WhenNone == lb.Drop && (r.guarding.guard == nil || fe.Address.Addr().IsUnspecified())
+	_, protected := r.guarding.protected[fe.Address.Addr()]
+	return fe.WhenNone == lb.Drop && !protected
 }
 
 // unwanted lists what is open for the changed services and not wanted by any of

@@ -90,8 +90,8 @@ func TestUDPKept(t *testing.T) {
 				options.Kept = []handoff.Kept{k}
 			}
 			w := newWorld(t, options)
-			w.source.Synced()
 			w.serve(s)
+			w.source.Synced() // not before: a source that has delivered nothing has no use for the session
 			if tc.late {
 				w.relay.Keep([]handoff.Kept{k})
 			}

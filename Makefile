@@ -35,11 +35,13 @@ generate:
 # and kept in the user's cache directory.
 KUBE = $(if $(filter ./... ./internal/...,$(PKG))$(findstring e2e,$(PKG)),$$(go run ./internal/testkube/build))
 
-# The whole suite: race detector, root, hosts in network namespaces.
+# The whole suite: race detector, root, hosts in network namespaces. ARGS takes flags of
+# go test: make test PKG=./lb/relay ARGS="-run TestGuard -v".
+ARGS :=
 test:
 	$(B)/setup.sh $(TEST_NEEDS)
 	kube=$(KUBE) && BATON_TESTKUBE=$$kube timeout --foreground $(SUITE_TIME) \
-		$(B)/go-test.sh -race -count=1 -timeout $(PACKAGE_TIME) $(PKG)
+		$(B)/go-test.sh -race -count=1 -timeout $(PACKAGE_TIME) $(ARGS) $(PKG)
 
 # What must hold on other kernels (internal/testvm/tests.txt), and the machines for it.
 # VM takes flags: go doc ./internal/testvm/vmtest.

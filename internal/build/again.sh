@@ -30,7 +30,7 @@ fi
 unsteady=0
 while read -r package name; do
 	echo "--- again: $name ($package)"
-	internal/build/go-test.sh -race -count=3 -timeout 10m -run "^$name\$" "$package" </dev/null || exit 1
+	make test PKG="$package" ARGS="-count=3 -run ^$name\$\$" </dev/null || exit 1
 	unsteady=$((unsteady + 1))
 done <<<"$failed"
 echo "again: UNSTEADY, each to be mended: $unsteady"

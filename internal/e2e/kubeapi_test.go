@@ -37,6 +37,7 @@ func newRealCluster(t *testing.T, pods int) *realCluster {
 	c.api = testkube.Start(t, c.control, testkube.Options{ServiceCIDRs: []netip.Prefix{
 		netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("fd96::/108"),
 	}})
+	c.acceptsManifests()
 	c.granted = c.api.Grant(roleFile)
 	c.api.AddNode("a", "z1", c.Balancer.IP4, c.Balancer.IP6)
 	for i := range pods {
@@ -201,6 +202,27 @@ func TestKubernetesAPI(t *testing.T) {
 	c.fits(b)
 	if err := b.stop(syscall.SIGTERM); err != nil {
 		t.Errorf("stop: %v", err)
+	}
+}
+
+// acceptsManifests checks that the API server would take what deploy has.
+func (c *realCluster) acceptsManifests() {
+	c.t.Helper()
+	const base, overlay = "../../deploy/kubernetes/base/", "../../deploy/kubernetes/replace-kube-proxy/"
+	// What kustomize fills in.
+	here := strings.NewReplacer("name: baton\nspec:\n  selector:", "name: baton\n  namespace: kube-system\nspec:\n  selector:",
+		"template:\n    metadata:\n", "template:\n    metadata:\n      labels: {app.kubernetes.io/name: baton}\n",
+		"kind: ServiceAccount\n    name: baton", "kind: ServiceAccount\n    name: baton\n    namespace: kube-system",
+		"NODE", "a")
+	for _, err := range []error{
+		c.api.Accepts(base+"rbac.yaml", here),
+		c.api.Accepts(base+"daemonset.yaml", here),
+		c.api.Accepts(base+"daemonset.yaml", here, overlay+"on-labelled-nodes.yaml", overlay+"after-kube-proxy.yaml", overlay+"kube-proxy-elsewhere.yaml"),
+		c.api.Accepts(overlay+"cleanup-pod.yaml", here),
+	} {
+		if err != nil {
+			c.t.Error(err)
+		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (c *Cluster) StartAPIServer() {
 	c.apiserver = c.newComponent("kube-apiserver", c.program, "apiserver",
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", etcdPort),
 		"--service-cluster-ip-range="+strings.Join(cidrs, ","),
-		"--bind-address="+c.host.IP4.String(), "--advertise-address="+c.host.IP4.String(),
+		"--allow-privileged=true", "--bind-address="+c.host.IP4.String(), "--advertise-address="+c.host.IP4.String(),
 		fmt.Sprintf("--secure-port=%d", apiPort), "--cert-dir="+c.dir,
 		"--token-auth-file="+c.path(tokensFile), "--authorization-mode=RBAC", "--anonymous-auth=false",
 		"--service-account-issuer=https://testkube", "--service-account-key-file="+c.path(keyFile),

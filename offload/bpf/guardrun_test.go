@@ -182,11 +182,18 @@ func BenchmarkProgram(b *testing.B) {
 	testnet.RequireRoot(b)
 	const repeat = 10_000
 	guard := newGuard(b, GuardOptions{})
-	if err := guard.Update(frontends(30_000)); err != nil {
+	all := frontends(30_000)
+	sources := Sources{Inside: prefixes("198.51.100.0/24", "203.0.113.0/24"), Allow: prefixes("0.0.0.0/0")}
+	for i := range byte(16) {
+		sources.Inside = append(sources.Inside, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, i, 0}), 24))
+	}
+	all.Rules[lb.FrontendKey{Proto: flow.TCP, Address: netip.MustParseAddrPort("10.96.0.9:81")}] = Rule{All: AnswerShared, Sources: sources}
+	if err := guard.Update(all); err != nil {
 		b.Fatal(err)
 	}
 	for _, bb := range []struct{ name, to string }{
 		{"closed port of a VIP", "10.96.0.9:22"}, {"no VIP", "192.0.2.7:22"}, {"frontend", "10.96.0.9:80"},
+		{"frontend, by who asks", "10.96.0.9:81"},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			ctx := lookup(flow.TCP, netip.MustParseAddrPort(bb.to))

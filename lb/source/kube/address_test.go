@@ -1,6 +1,9 @@
 package kube
 
-import "testing"
+import (
+	"net/netip"
+	"testing"
+)
 
 func TestParseAddr(t *testing.T) {
 	for in, want := range map[string]string{
@@ -38,6 +41,17 @@ func TestParsePrefix(t *testing.T) {
 		p, err := parsePrefix(in)
 		if got := p.String(); (err == nil) != (want != "") || err == nil && got != want {
 			t.Errorf("%q: %v, %v; want %q", in, p, err, want)
+		}
+	}
+}
+
+func TestFrontendProblem(t *testing.T) {
+	for in, ok := range map[string]bool{
+		"10.96.0.10": true, "fd96::10": true, "2001:db8::1": true, "169.254.20.10": true,
+		"0.0.0.0": false, "::": false, "127.0.0.1": false, "::1": false, "224.0.0.1": false, "ff02::1": false, "255.255.255.255": false, "fe80::1": false,
+	} {
+		if p := frontendProblem(netip.MustParseAddr(in)); (p == "") != ok {
+			t.Errorf("%s: %q", in, p)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (p *port) lost(k lb.FrontendKey, owner *port) string {
 	if owner.service == p.service {
 		return fmt.Sprintf("%s is that of port %s already", k, owner.title())
 	}
-	return fmt.Sprintf("%s is that of Service %s, port %s, which is older", k, owner.service.key, owner.title())
+	return fmt.Sprintf("%s is that of Service %s, port %s", k, owner.service.key, owner.title())
 }
 
 // refuse leaves a port out that the model does not allow, such as one of a

@@ -43,6 +43,18 @@ func with(s *corev1.Service, text string) *corev1.Service {
 	return s
 }
 
+// made gives a Service an age.
+func made(at int64, s *corev1.Service) *corev1.Service {
+	s.CreationTimestamp = metav1.Unix(at, 0)
+	return s
+}
+
+// labelled adds a label to a slice.
+func labelled(s *discoveryv1.EndpointSlice, name, value string) *discoveryv1.EndpointSlice {
+	s.Labels[name] = value
+	return s
+}
+
 // slice is one of a Service in namespace default. Ports are written "8080",
 // "http 8080", "dns 53 UDP"; endpoints "10.244.1.2 a" with the node and what is
 // not as usual: terminating, gone (terminating, not serving), notready,

@@ -118,7 +118,7 @@ func (w *world) empty(last map[string]any) {
 		}
 	}
 	w.take()
-	if n := len(w.entries) + len(w.slices) + len(w.claims.owners) + len(w.claims.contested) + len(w.standing) + len(w.faults); n > 0 {
+	if n := len(w.entries) + len(w.slices) + len(w.claims.owners) + len(w.claims.contested) + len(w.standing) + len(w.touched) + len(w.faults); n > 0 {
 		w.t.Errorf("%d things are kept: %v", n, slices.Collect(maps.Keys(w.entries)))
 	}
 	if s := w.lines(); s[0] != "" {

@@ -97,7 +97,11 @@ var rows = []row{
 		objects: of(
 			with(service("web", "clusterIP: 10.96.0.10, ports: [{port: 80}]"), "metadata: {labels: {service.kubernetes.io/service-proxy-name: other}}"), web(),
 			with(service("void", "clusterIP: 10.96.0.11, ports: [{port: 80}]"), "metadata: {labels: {service.kubernetes.io/headless: ''}}"),
+			service("ours", "clusterIP: 10.96.0.12, ports: [{port: 80}]"), labelled(slice("theirs", "ours", "80", "10.244.1.3 a"), labelProxyName, "other"),
 		),
+		want: `
+			default/ours
+			tcp://10.96.0.12:80 transparent -> refuse`,
 	},
 	{
 		name: "named-target-ports",
@@ -122,22 +126,26 @@ var rows = []row{
 	{
 		name: "one-number-tcp-udp",
 		objects: of(service("dns", "clusterIP: 10.96.0.10, type: NodePort, ports: [{name: tcp, port: 53, nodePort: 30053}, {name: udp, port: 53, nodePort: 30053, protocol: UDP}]"),
-			slice("dns-1", "dns", "tcp 53, udp 5353 UDP", "10.244.1.2 a")),
+			slice("dns-1", "dns", "tcp 53, udp 5353 UDP", "10.244.1.2 a"),
+			service("mix", "clusterIP: 10.96.0.11, ports: [{name: x, port: 53}]"), slice("mix-1", "mix", "x 53 UDP", "10.244.1.3 a")),
 		want: `
 			default/dns:tcp
 			tcp://10.96.0.10:53 transparent -> 10.244.1.2:53
 			tcp://0.0.0.0:30053 masked -> 10.244.1.2:53
 			default/dns:udp
 			udp://10.96.0.10:53 transparent -> 10.244.1.2:5353
-			udp://0.0.0.0:30053 masked -> 10.244.1.2:5353`,
+			udp://0.0.0.0:30053 masked -> 10.244.1.2:5353
+			default/mix:x
+			tcp://10.96.0.11:53 transparent -> refuse`,
 	},
 	{
 		name: "sctp",
-		objects: of(service("web", "clusterIP: 10.96.0.10, ports: [{name: sig, port: 3868, protocol: SCTP}, {name: http, port: 80}]"),
+		objects: of(service("web", "clusterIP: 10.96.0.10, externalIPs: [198.51.100.1], ports: [{name: sig, port: 3868, protocol: SCTP}, {name: http, port: 80}]"),
 			slice("web-1", "web", "http 8080, sig 3868 SCTP", "10.244.1.2 a")),
 		want: `
 			default/web:http
-			tcp://10.96.0.10:80 transparent -> 10.244.1.2:8080`,
+			tcp://10.96.0.10:80 transparent -> 10.244.1.2:8080
+			tcp://198.51.100.1:80 masked -> 10.244.1.2:8080`,
 		faults: `Service default/web: spec.ports[0]: port "sig" is not served: an sctp frontend is not built yet in this version`,
 	},
 	{
@@ -278,8 +286,15 @@ var rows = []row{
 			s.Endpoints[0].Conditions.Ready, s.Endpoints[0].Conditions.Serving, s.Endpoints[0].Conditions.Terminating = nil, nil, nil
 			s.Endpoints[1].Conditions.Serving = nil
 			return s
+		}(), service("old", "clusterIP: 10.96.0.11, ports: [{port: 80}]"), func() any {
+			s := slice("old-1", "old", "8080", "10.244.1.3 a terminating", "10.244.1.4 a terminating")
+			s.Endpoints[0].Conditions.Serving = nil
+			s.Endpoints[1].Conditions.Terminating = nil
+			return s
 		}()),
 		want: `
+			default/old
+			tcp://10.96.0.11:80 transparent -> refuse
 			default/web
 			tcp://10.96.0.10:80 transparent -> 10.244.1.2:8080`,
 	},
@@ -305,10 +320,14 @@ var rows = []row{
 		objects: of(service("web", "clusterIP: 10.96.0.10, ports: [{port: 80}]"),
 			slice("web-1", "web", "8080", "10.244.1.2 a zone=z2", "10.244.2.2 b zone=z1"), slice("web-2", "web", "8080", "10.244.3.2 c"),
 			service("all", "clusterIP: 10.96.0.11, ports: [{port: 80}]"),
-			slice("all-1", "all", "8080", "10.244.1.3 a zone=z2", "10.244.2.3 b zone=z1", "10.244.3.3 c notready")),
+			slice("all-1", "all", "8080", "10.244.1.3 a zone=z2", "10.244.2.3 b zone=z1", "10.244.3.3 c notready"),
+			service("node", "clusterIP: 10.96.0.12, ports: [{port: 80}]"),
+			slice("node-1", "node", "8080", "10.244.1.4 a node=a", "10.244.2.4 b")),
 		want: `
 			default/all
 			tcp://10.96.0.11:80 transparent -> 10.244.2.3:8080
+			default/node
+			tcp://10.96.0.12:80 transparent -> 10.244.1.4:8080 10.244.2.4:8080
 			default/web
 			tcp://10.96.0.10:80 transparent -> 10.244.1.2:8080 10.244.2.2:8080 10.244.3.2:8080`,
 	},
@@ -400,19 +419,28 @@ var rows = []row{
 	{
 		name: "one-frontend-two-services",
 		objects: of(
-			service("b", "type: NodePort, clusterIP: 10.96.0.11, externalIPs: [198.51.100.1], ports: [{name: http, port: 80, nodePort: 30080}]"),
-			service("a", "type: NodePort, clusterIP: 10.96.0.10, externalIPs: [198.51.100.1], ports: [{port: 80, nodePort: 30080}]"),
+			made(1, service("b", "type: NodePort, clusterIP: 10.96.0.11, externalIPs: [198.51.100.1], ports: [{name: http, port: 80, nodePort: 30080}]")),
+			made(2, service("a", "type: NodePort, clusterIP: 10.96.0.10, externalIPs: [198.51.100.1], ports: [{port: 80, nodePort: 30080}]")),
+			made(2, service("c", "type: NodePort, clusterIP: 10.96.0.12, externalIPs: [198.51.100.2], ports: [{port: 80, nodePort: 30081}]")),
+			made(2, service("d", "type: NodePort, clusterIP: 10.96.0.13, ports: [{port: 80, nodePort: 30081}]")),
 		),
 		want: `
 			default/a
 			tcp://10.96.0.10:80 transparent -> refuse
+			default/b:http
+			tcp://10.96.0.11:80 transparent -> refuse
 			tcp://198.51.100.1:80 masked -> refuse
 			tcp://0.0.0.0:30080 masked -> refuse
-			default/b:http
-			tcp://10.96.0.11:80 transparent -> refuse`,
+			default/c
+			tcp://10.96.0.12:80 transparent -> refuse
+			tcp://198.51.100.2:80 masked -> refuse
+			tcp://0.0.0.0:30081 masked -> refuse
+			default/d
+			tcp://10.96.0.13:80 transparent -> refuse`,
 		faults: `
-			Service default/b: spec.ports[0]: tcp://0.0.0.0:30080 is that of Service default/a, port 80, which is older
-			Service default/b: spec.ports[0]: tcp://198.51.100.1:80 is that of Service default/a, port 80, which is older`,
+			Service default/a: spec.ports[0]: tcp://0.0.0.0:30080 is that of Service default/b, port "http"
+			Service default/a: spec.ports[0]: tcp://198.51.100.1:80 is that of Service default/b, port "http"
+			Service default/d: spec.ports[0]: tcp://0.0.0.0:30081 is that of Service default/c, port 80`,
 	},
 	{
 		name: "annotations",

@@ -209,11 +209,10 @@ func shared(s *string) unique.Handle[string] {
 	return unique.Make(*s)
 }
 
-// says reports whether both say the same, whatever their versions are.
+// says reports whether both say the same of endpoints.
 func (s *Slice) says(o *Slice) bool {
 	return s.Service == o.Service && s.family == o.family &&
 		slices.Equal(s.Ports, o.Ports) &&
 		slices.Equal(s.Endpoints, o.Endpoints) &&
-		slices.EqualFunc(s.hints, o.hints, hint.equal) &&
-		slices.Equal(s.faults, o.faults)
+		slices.EqualFunc(s.hints, o.hints, hint.equal)
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/baton-lb/baton/lb"
 )
@@ -216,11 +218,77 @@ func TestNodeChanges(t *testing.T) {
 	compare(t, "with other addresses", w.lines(), first+`10.244.1.2:8080
 		tcp://192.0.2.7:30080 transparent -> 10.244.1.2:8080 inside [127.0.0.0/8 10.244.7.0/24] -> 10.244.1.2:8080`)
 
-	w.SetHost([]netip.Addr{netip.MustParseAddr("192.0.2.8"), netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("203.0.113.1")})
+	host := []netip.Addr{netip.MustParseAddr("192.0.2.8"), netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("203.0.113.1")}
+	w.SetHost(host)
 	w.take()
 	compare(t, "with the host's own addresses", w.lines(), first+`10.244.1.2:8080
 		tcp://192.0.2.8:30080 transparent -> 10.244.1.2:8080 inside [127.0.0.0/8 10.244.7.0/24] -> 10.244.1.2:8080
 		tcp://192.0.2.9:30080 transparent -> 10.244.1.2:8080 inside [127.0.0.0/8 10.244.7.0/24] -> 10.244.1.2:8080`)
+	w.SetHost(slices.Clone(host))
+	w.wantChanges("the same addresses", nil, nil)
+}
+
+// Whatever a slice says anew of its endpoints is a change.
+func TestSliceSays(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(service("web", "clusterIP: 10.96.0.10, ports: [{name: a, port: 80}, {name: b, port: 81}]"))
+	for _, s := range []*discoveryv1.EndpointSlice{
+		slice("web-1", "web", "a 8080", "10.244.1.2 a", "10.244.2.2 b"),
+		slice("web-1", "web", "a 8080, b 8081", "10.244.1.2 a", "10.244.2.2 b"),
+		slice("web-1", "web", "a 9090, b 8081", "10.244.1.2 a", "10.244.2.2 b"),
+		slice("web-1", "web", "a 9090, b 8081 UDP", "10.244.1.2 a", "10.244.2.2 b"),
+		slice("web-1", "web", "a 9090", "10.244.1.2 a", "10.244.2.2 c"),
+		slice("web-1", "web", "a 9090", "10.244.1.2 a", "10.244.2.2 c notready"),
+		slice("web-1", "web", "a 9090", "10.244.1.2 a"),
+		slice("web-1", "web", "a 9090", "10.244.1.2 a zone=z1"),
+		slice("web-1", "web", "a 9090", "10.244.1.2 a zone=z2"),
+		slice("web-1", "web", "a 9090", "10.244.1.2 a zone=z2 node=a"),
+		slice("web-1", "web", "a 9090", "10.244.1.2 a zone=z2 node=b"),
+		slice("web-1", "web", "a 9090", "10.244.1.3 a zone=z2 node=b"),
+		slice("web-1", "web", "a 9090"),
+	} {
+		w.set(s)
+		w.wantChanges(fmt.Sprint(s.Endpoints), []string{"default/web:a", "default/web:b"}, nil)
+		w.set(s.DeepCopy())
+		w.wantChanges("the same again", nil, nil)
+	}
+}
+
+// Hints are for endpoints that are ready: one that is on its way out is not sent
+// away from by them too.
+func TestFarIsReady(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(service("web", plain), slice("web-1", "web", "8080", "10.244.1.2 a zone=z1", "10.244.2.2 b zone=z2", "10.244.2.3 b zone=z2 terminating"))
+	w.take()
+	s, _ := w.store.Snapshot().Service("default/web")
+	for address, far := range map[string]bool{"10.244.1.2:8080": false, "10.244.2.2:8080": true, "10.244.2.3:8080": false} {
+		if b, ok := s.Backend(netip.MustParseAddrPort(address)); !ok || b.Far != far {
+			t.Errorf("%s: %+v", address, b)
+		}
+	}
+}
+
+// Without a name of its own no node has endpoints: not those without a node.
+func TestNoNode(t *testing.T) {
+	tr := NewTranslator(Options{})
+	s, _ := ReadService(service("web", plain))
+	e, _ := ReadSlice(slice("web-1", "web", "8080", "10.244.1.2"))
+	tr.SetService(s)
+	tr.SetSlice(e)
+	if c := tr.Take(); len(c.Upsert) != 1 || len(c.Upsert[0].Backends) != 1 || c.Upsert[0].Backends[0].Local {
+		t.Errorf("%+v", c.Upsert)
+	}
+}
+
+// A range that has all addresses of a family is the wildcard address.
+func TestAllNodePortAddresses(t *testing.T) {
+	w := newWorld(t, Options{NodePortAddresses: prefixes("192.0.2.0/24", "0.0.0.0/0")})
+	w.set(service("web", "type: NodePort, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30080}]"))
+	w.take()
+	compare(t, "served", w.lines(), `
+		default/web
+		tcp://10.96.0.10:80 transparent -> refuse
+		tcp://0.0.0.0:30080 masked -> refuse`)
 }
 
 func TestTriggers(t *testing.T) {

@@ -67,6 +67,10 @@ func (s *udpSession) follow(fe *store.Frontend) {
 	case fe.Service.Revision <= s.fe.Service.Revision: // it has seen a newer one
 		return
 	}
+	if !permitted(fe, s.client.Addr()) { // it never ends by itself while its client sends
+		s.close(flow.ByBaton, flow.ReasonDenied)
+		return
+	}
 	life, terms := s.life(), s.carryTerms()
 	s.adopt(fe)
 	if s.carryTerms() != terms {

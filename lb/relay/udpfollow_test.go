@@ -258,3 +258,32 @@ func BenchmarkUDPFollow(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "µs/session")
 }
+
+// A session ends when its client may no longer come: a silent one too, by whichever of
+// the lists.
+func TestUDPSessionsOfDeniedClientsEnd(t *testing.T) {
+	b := newUDPBackend(t, "b")
+	w := newWorld(t, Options{Loops: 2})
+	here, elsewhere := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	for name, change := range map[string]func(*lb.Service){
+		"source ranges": func(s *lb.Service) { s.Frontends[0].AllowSources = elsewhere },
+		"allow":         func(s *lb.Service) { s.Allow = elsewhere },
+		"deny":          func(s *lb.Service) { s.Deny = here },
+	} {
+		svc := udpOf(service("dns", udpVIP, b.addr))
+		svc.Frontends[0].AllowSources = here
+		w.serve(svc)
+		c := udpClientTo(t, udpVIP)
+		ask(t, c, b)
+		denied := udpOf(service("dns", udpVIP, b.addr))
+		change(&denied)
+		w.serve(denied)
+		wantEnd(t, w.ended(c.LocalAddr()), flow.ByBaton, flow.ReasonDenied)
+		dropped, got := w.drops(flow.DropDenied), b.count()
+		send(t, c, "x")
+		w.wantDrops(flow.DropDenied, dropped+1)
+		if n := b.count(); n != got {
+			t.Errorf("%s: %d datagrams have come to the backend", name, n-got)
+		}
+	}
+}

@@ -415,3 +415,48 @@ users: [{name: u, user: {}}]
 		t.Errorf("it logged\n%s", s)
 	}
 }
+
+// A port that somebody else has is that frontend's failure, also at the start: all
+// others are served, and it is too as soon as it can be.
+func TestKubeTakenPort(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	c.write(c.objects([]int{0}))
+	other, err := c.Balancer.Listen("tcp4", netip.AddrPortFrom(netip.IPv4Unspecified(), 30080))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	b := c.start()
+	c.answers(c.Client, netip.AddrPortFrom(clusterIP4, 80), netip.AddrPortFrom(clusterIP4, 53))
+	c.answers(c.Client, netip.AddrPortFrom(c.Balancer.IP6, 30080), netip.AddrPortFrom(c.Balancer.IP4, 30053))
+	status := func() string {
+		var list struct {
+			Services []struct {
+				Frontends []struct{ Frontend, Status, Reason string }
+			}
+		}
+		if err := b.get("/v1/services", &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list.Services {
+			for _, fe := range s.Frontends {
+				if fe.Frontend == "tcp://0.0.0.0:30080" {
+					return fe.Status + " " + fe.Reason
+				}
+			}
+		}
+		return "absent"
+	}
+	if got := status(); !strings.HasPrefix(got, "failed ") {
+		t.Errorf("the frontend is %s", got)
+	}
+	b.waitLog("programming failed")
+	other.Close()
+	eventually(t, "it is served at last", func() error {
+		if got := status(); !strings.HasPrefix(got, "ready") {
+			return errors.New(got)
+		}
+		return c.ask(c.Client, netip.AddrPortFrom(c.Balancer.IP4, 30080), netip.AddrPortFrom(c.Balancer.IP4, 30053))
+	})
+}

@@ -54,12 +54,9 @@ func (s *Server) nodeHealth() http.Handler {
 func (s *Server) answerNode(w http.ResponseWriter, st NodeStatus, fine bool, eligible *bool) {
 	now := time.Now()
 	fine = fine && !st.Late && s.o.Readiness.Live() == nil
-	a := nodeAnswer{LastUpdated: st.LastUpdate, CurrentTime: now, NodeEligible: eligible}
+	a := nodeAnswer{LastUpdated: st.LastUpdate, CurrentTime: now, NodeEligible: eligible, APIServer: st.apiServer()}
 	if fine { // kube-proxy says so, since nothing is due
 		a.LastUpdated = now
-	}
-	if st.Stale > 0 {
-		a.APIServer = "out of reach for " + st.Stale.Round(time.Second).String()
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -67,4 +64,16 @@ func (s *Server) answerNode(w http.ResponseWriter, st NodeStatus, fine bool, eli
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_ = json.NewEncoder(w).Encode(a)
+}
+
+// staleAfter is how long a watch may be missing before it is worth a word: each ends
+// now and then, and is made again at once.
+const staleAfter = time.Second
+
+// apiServer says what there is to say of the API server.
+func (s NodeStatus) apiServer() string {
+	if s.Stale < staleAfter {
+		return ""
+	}
+	return "out of reach for " + s.Stale.Round(time.Second).String()
 }

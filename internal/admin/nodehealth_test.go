@@ -58,6 +58,9 @@ func TestNodeHealth(t *testing.T) {
 			if recent := time.Since(updated) < time.Minute; err != nil || recent != (tc.healthz == 200) {
 				t.Errorf("lastUpdated %v, %v", answer["lastUpdated"], err)
 			}
+			if _, text := in.getTCP("/healthz"); strings.Contains(text, "API server is "+tc.says) != (tc.says != "") || tc.says != "" && !strings.HasPrefix(text, "ok\n") {
+				t.Errorf("the other /healthz says %q", text)
+			}
 			status, answer = in.askNode("/livez")
 			if _, has := answer["nodeEligible"]; status != tc.livez || has || answer["currentTime"] == nil {
 				t.Errorf("/livez: %d %v", status, answer)

@@ -49,7 +49,7 @@ func (s *Server) routeReadOnly(mux *http.ServeMux) {
 	mux.Handle("GET /metrics", s.metrics.handler(s.log))
 	mux.HandleFunc("GET /readyz", probe(s.o.Readiness.Ready))
 	mux.HandleFunc("GET /livez", probe(s.o.Readiness.Live))
-	mux.HandleFunc("GET /healthz", probe(s.o.Readiness.Live))
+	mux.HandleFunc("GET /healthz", s.getHealthz)
 	if s.o.ProxyMode != "" {
 		mux.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -87,6 +87,17 @@ func probe(check func() error) http.HandlerFunc {
 			return
 		}
 		io.WriteString(w, "ok\n")
+	}
+}
+
+// getHealthz answers as /livez does, and says more that one may want to know.
+func (s *Server) getHealthz(w http.ResponseWriter, r *http.Request) {
+	probe(s.o.Readiness.Live)(w, r)
+	if s.o.Node.Status == nil {
+		return
+	}
+	if text := s.o.Node.Status().apiServer(); text != "" {
+		io.WriteString(w, "the API server is "+text+": what is known is served\n")
 	}
 }
 

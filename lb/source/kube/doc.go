@@ -18,4 +18,20 @@
 //
 // A service of ours is one port of a Service: "namespace/name:port", or
 // "namespace/name" for a port without a name.
+//
+// # Sources
+//
+// A Source feeds a Translator, and a store with what it makes: NewAPI follows an API
+// server, NewFiles files of objects. What they hear goes into a queue, of each object
+// the newest; one goroutine takes what has come together. Nothing is taken before
+// everything has come once, and nothing is forgotten because an API server is away. No
+// object is kept but by the Translator.
+//
+// Source.Run starts every goroutine and waits for it: one that translates, one for each
+// kind that is followed or one for the files, and the client library's for events.
+//
+// Lock order: standing.mu, then files.mu; Source.mu, then the store's. The hook of the
+// store (programmed) is called with none held.
+//
+// Kernel needs: inotify for files; without it they are looked at every few seconds.
 package kube

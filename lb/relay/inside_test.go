@@ -89,7 +89,8 @@ func TestInsideWithoutAGuard(t *testing.T) {
 	}
 }
 
-// A UDP session is the client's wherever it is, and follows what it may use.
+// A UDP session begins where its client may, and stays there whatever subset it may use
+// later. It goes when the backend does.
 func TestUDPInside(t *testing.T) {
 	a, b := newUDPBackend(t, "a"), newUDPBackend(t, "b")
 	w := newWorld(t, Options{})
@@ -113,6 +114,10 @@ func TestUDPInside(t *testing.T) {
 	for i := range s.Backends {
 		s.Backends[i].Local = s.Backends[i].Address == moves.addr
 	}
+	w.serve(s)
+	ask(t, c, stays)
+	ask(t, udpClientTo(t, udpVIP), moves)
+	s.Backends = slices.DeleteFunc(slices.Clone(s.Backends), func(b lb.Backend) bool { return b.Address == stays.addr })
 	w.serve(s)
 	ask(t, c, moves)
 }

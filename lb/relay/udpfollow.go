@@ -80,12 +80,11 @@ func (s *udpSession) follow(fe *store.Frontend) {
 	if s.life() != life {
 		s.u.w.loop.Arm(&s.timer, s.left())
 	}
-	inside := s.u.w.r.inside(fe, s.client.Addr())
-	b, ok := mayStay(fe, s.backend.Address, inside)
+	b, ok := mayStay(fe, s.backend.Address)
 	if ok {
 		s.backend = b
 	}
-	if ok && !sick(fe, b, inside) || s.move() || ok {
+	if ok && !sick(fe, b, s.u.w.r.inside(fe, s.client.Addr())) || s.move() || ok {
 		return
 	}
 	s.close(flow.ByBaton, flow.ReasonBackendRemoved)
@@ -101,11 +100,13 @@ func (s *udpSession) move() bool {
 	return false
 }
 
-// mayStay finds a session's backend among those that its client may use. One that is down
-// is as if it were not there; one that drains keeps its sessions.
-func mayStay(fe *store.Frontend, a netip.AddrPort, inside bool) (*sched.Backend, bool) {
+// mayStay finds a session's backend among those of its service. What subset its
+// client may use by now is for new sessions: hints and places change whenever
+// backends come and go. One that is down is as if it were not there; one that drains
+// keeps its sessions.
+func mayStay(fe *store.Frontend, a netip.AddrPort) (*sched.Backend, bool) {
 	b, ok := fe.Service.Backend(a)
-	return b, ok && b.State != lb.StateDown && fe.May(b, inside)
+	return b, ok && b.State != lb.StateDown && lb.Selection{Family: fe.Selection(false).Family}.Has(b.Backend)
 }
 
 // sick reports whether a backend has failed while others have not. Its sessions

@@ -137,7 +137,7 @@ func (u *udpSocket) keep(fe *store.Frontend, k *handoff.Kept) bool {
 
 // mayGoOn reports whether a session of an earlier process can be as it was.
 func (u *udpSocket) mayGoOn(fe *store.Frontend, c *udpClient, backend netip.AddrPort) bool {
-	_, ok := mayStay(fe, backend, u.w.r.inside(fe, c.client.Addr()))
+	_, ok := mayStay(fe, backend)
 	return ok && u.sessions[c.key()] == nil && permitted(fe, c.client.Addr()) &&
 		!contains(fe.Service.AcceptProxy, c.peer.Addr()) && !c.peer.Addr().IsLinkLocalUnicast()
 }
@@ -146,7 +146,7 @@ func (u *udpSocket) mayGoOn(fe *store.Frontend, c *udpClient, backend netip.Addr
 // with its way beside that when k is not nil. It returns nil when that cannot be.
 func (u *udpSocket) goOn(fe *store.Frontend, c *udpClient, e *savedSession, k *handoff.Kept, fd int) *udpSession {
 	w := u.w
-	b, _ := mayStay(fe, e.Backend, w.r.inside(fe, c.client.Addr()))
+	b, _ := mayStay(fe, e.Backend)
 	lim := w.r.udpLimits.of(fe.Service.Name)
 	lim.enter(c.client.Addr()) // it has been admitted
 	if w.udp.prepare(); !w.udp.room(fe.Service, lim) {

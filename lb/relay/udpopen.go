@@ -119,7 +119,7 @@ func (s *udpSession) whyNone(err error) (flow.By, flow.Reason, flow.Drop) {
 // same source port if that is free. A backend that drains keeps its session.
 func (s *udpSession) restore(kept savedSession) bool {
 	w := s.u.w
-	b, ok := mayStay(s.fe, kept.Backend, w.r.inside(s.fe, s.client.Addr()))
+	b, ok := mayStay(s.fe, kept.Backend)
 	if !ok || !w.r.picker.Commit(s.rec, s.fe, pick.Choice{Backend: b, Picked: flow.ByAffinity}, w.loop.Now()) {
 		return false
 	}

@@ -43,6 +43,7 @@ type kubeOptions struct {
 	nodePorts   []string
 	clusterCIDR string
 	capture     string
+	backends    bool // metrics of each
 	mode        string
 
 	set func(flag string) bool // whether a flag was given
@@ -58,6 +59,7 @@ func (k *kubeOptions) register(f *pflag.FlagSet) {
 	f.StringSliceVar(&k.nodePorts, "nodeport-addresses", nil, "with Kubernetes: CIDRs of this host's addresses that serve node ports, or primary, localhost, all (default: all)")
 	f.StringVar(&k.clusterCIDR, "cluster-cidr", "", "with Kubernetes: CIDRs of all pods, one of each family (default: those of this node's pods are known)")
 	f.StringVar(&k.capture, "capture", string(file.CaptureAuto), "with Kubernetes: how addresses come to this host: auto | sklookup | anyip | bind")
+	f.BoolVar(&k.backends, "backend-metrics", false, "with Kubernetes: metrics of each backend, of which a cluster may have very many")
 	f.StringVar(&k.mode, "mode", "", "")
 	_ = f.MarkHidden("mode")
 	k.set = f.Changed
@@ -68,7 +70,7 @@ func (k *kubeOptions) on() bool { return k.api || k.objects != "" }
 
 // onlyKube are the flags that mean nothing without Kubernetes.
 var onlyKube = []string{
-	"kubeconfig", "node", "metrics-bind-address", "healthz-bind-address", "nodeport-addresses", "cluster-cidr", "capture",
+	"kubeconfig", "node", "metrics-bind-address", "healthz-bind-address", "nodeport-addresses", "cluster-cidr", "capture", "backend-metrics",
 }
 
 func (k *kubeOptions) check(config string) error {

@@ -13,6 +13,8 @@ const (
 	helpFlowsTotal         = "Ended flows, by who ended them and why."
 	helpBytesTotal         = "Payload bytes delivered, each counted once; live flows included."
 	helpBackendUp          = "1 when new flows may go to the backend, else 0."
+	helpBackends           = "Backends that are listed."
+	helpBackendsUp         = "Backends to which new flows may go."
 	helpDialSeconds        = "Time until a backend has answered, of attempts that succeeded."
 	helpDialFailuresTotal  = "Attempts to reach a backend that failed."
 	helpAffinityEntries    = "Clients that are kept at a backend."
@@ -31,6 +33,10 @@ var (
 		[]string{"service", "direction", "path"}, nil)
 	descBackendUp = prometheus.NewDesc("baton_backend_up", helpBackendUp,
 		[]string{"service", "backend"}, nil)
+	descBackends = prometheus.NewDesc("baton_backends", helpBackends,
+		[]string{"service"}, nil)
+	descBackendsUp = prometheus.NewDesc("baton_backends_up", helpBackendsUp,
+		[]string{"service"}, nil)
 	descDialFailures = prometheus.NewDesc("baton_dial_failures_total", helpDialFailuresTotal,
 		[]string{"service", "backend", "reason"}, nil)
 	descAffinity = prometheus.NewDesc("baton_affinity_entries", helpAffinityEntries,
@@ -47,13 +53,14 @@ type collector struct {
 	store    Store
 	affinity AffinityTable
 	drops    func() map[flow.Drop]uint64 // beside the registry's; may be nil
+	few      bool                        // no series of single backends
 }
 
 var _ prometheus.Collector = (*collector)(nil)
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descFlowsActive, descFlowsTotal, descBytesTotal, descBackendUp, descDialFailures, descAffinity, descDrops,
+		descFlowsActive, descFlowsTotal, descBytesTotal, descBackendUp, descBackends, descBackendsUp, descDialFailures, descAffinity, descDrops,
 	} {
 		out <- d
 	}
@@ -96,13 +103,19 @@ func (c *collector) collectFlows(out chan<- prometheus.Metric) {
 
 func (c *collector) collectBackends(out chan<- prometheus.Metric) {
 	for svc := range c.store.Snapshot().Services() {
+		all := 0.0
 		for _, b := range svc.Pool {
 			up := 0.0
 			if b.TakesNew() {
 				up = 1
 			}
-			out <- gauge(descBackendUp, up, svc.Name, b.Address.String())
+			all += up
+			if !c.few {
+				out <- gauge(descBackendUp, up, svc.Name, b.Address.String())
+			}
 		}
+		out <- gauge(descBackends, float64(len(svc.Pool)), svc.Name)
+		out <- gauge(descBackendsUp, all, svc.Name)
 		if c.affinity != nil && svc.Affinity.By != lb.NoAffinity {
 			out <- gauge(descAffinity, float64(c.affinity.Entries(svc.Name)), svc.Name)
 		}

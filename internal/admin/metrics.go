@@ -95,7 +95,7 @@ func (m *Metrics) collect(o *Options) error {
 			return err
 		}
 	}
-	return m.Register(&collector{registry: o.Registry, store: o.Store, affinity: o.Affinity, drops: o.Drops})
+	return m.Register(&collector{registry: o.Registry, store: o.Store, affinity: o.Affinity, drops: o.Drops, few: o.FewSeries})
 }
 
 func (m *Metrics) handler(log *slog.Logger) http.Handler {

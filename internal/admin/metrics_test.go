@@ -43,6 +43,9 @@ func TestMetrics(t *testing.T) {
 		`baton_backend_up{backend="10.202.2.2:8080",service="web"} 0`,
 		`baton_backend_up{backend="[fd02::2]:8080",service="web"} 1`,
 		`baton_backend_up{backend="10.202.3.2:443",service="api"} 0`,
+		`baton_backends{service="web"} 3`,
+		`baton_backends_up{service="web"} 2`,
+		`baton_backends_up{service="api"} 0`,
 		`baton_dial_failures_total{backend="10.202.1.2:8080",reason="refused",service="web"} 1`,
 		`baton_affinity_entries{service="web"} 7`,
 		`baton_drops_total{reason="limit"} 1`,
@@ -66,6 +69,15 @@ func TestMetrics(t *testing.T) {
 		t.Error("entries of a service without affinity")
 	}
 	Histogram{}.Observe(time.Second) // of a program without metrics
+}
+
+// Where there are very many backends they are counted by service only.
+func TestMetricsOfFewSeries(t *testing.T) {
+	in := newInstance(t, func(o *Options) { o.FewSeries = true })
+	_, body := in.getTCP("/metrics")
+	if strings.Contains(body, "baton_backend_up{") || !strings.Contains(body, `baton_backends_up{service="web"} 3`) {
+		t.Error(body)
+	}
 }
 
 // TestMetricsOfABadName has a flow of a service whose name is no UTF-8: the rest

@@ -52,6 +52,7 @@ type Options struct {
 	Health    HealthChecker               // nil = nothing is probed
 	Handoffs  Handoffs                    // nil = no flow can be handed off
 	Metrics   *Metrics                    // nil = NewMetrics()
+	FewSeries bool                        // metrics of single backends are left out: there may be half a million
 	Drops     func() map[flow.Drop]uint64 // what others than the registry count; nil = nobody does
 	Readiness Readiness                   // nil = always ready
 	Doctor    func(context.Context) any   // what /v1/doctor answers; nil = not there

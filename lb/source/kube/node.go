@@ -23,8 +23,8 @@ func ReadNode(n *corev1.Node) *Node {
 		if x.Type != corev1.NodeInternalIP && x.Type != corev1.NodeExternalIP {
 			continue
 		}
-		if a, err := parseAddr(x.Address); err == nil && !slices.Contains(node.Addresses, a) {
-			node.Addresses = append(node.Addresses, a)
+		if a, err := parseAddr(x.Address); err == nil {
+			node.Addresses = appendNew(node.Addresses, a)
 		}
 	}
 	cidrs := n.Spec.PodCIDRs

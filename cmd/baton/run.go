@@ -128,7 +128,7 @@ func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 	defer signal.Stop(signals)
 	notify, err := openNotifier()
 	if err != nil {
-		return err
+		log.Warn("the service manager hears nothing", "err", err)
 	}
 	defer notify.Close()
 	o.notify = notify

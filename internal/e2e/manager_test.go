@@ -96,3 +96,16 @@ func TestServiceManager(t *testing.T) {
 		}
 	})
 }
+
+// One that is not there keeps nobody from being served.
+func TestServiceManagerIsGone(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := prepare(t, w.Balancer, t.TempDir(), w.service(nil))
+		b.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+filepath.Join(b.dir, "none"))
+		b.run()
+		b.waitServing()
+		w.who(t)
+		b.waitLog("the service manager hears nothing")
+	})
+}

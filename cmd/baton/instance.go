@@ -319,7 +319,7 @@ func (in *instance) forget(ctx context.Context) {
 		case now := <-tick.C:
 			in.picker.Expire(now)
 			snapshot := in.store.Snapshot()
-			in.transparency.forget(snapshot)
+			in.transparency.forget()
 			in.registry.ForgetServices(func(service string) bool {
 				_, ok := snapshot.Service(service)
 				return ok

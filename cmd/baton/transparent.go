@@ -1,16 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 
 	"github.com/baton-lb/baton/internal/flow"
-	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/relay"
 	"github.com/baton-lb/baton/lb/store"
 	"github.com/baton-lb/baton/offload/bpf"
@@ -24,10 +23,12 @@ type transparency struct {
 	log      *slog.Logger
 	registry *flow.Registry
 
-	it atomic.Pointer[transparent.Transparent] // nil = no service has asked, or it cannot be
+	it      atomic.Pointer[transparent.Transparent] // nil = no service has asked, or it cannot be
+	missing atomic.Pointer[map[netip.Addr]struct{}] // backends that could not be added; nil = none
 
 	mu     sync.Mutex // guards what follows
-	failed string     // what was last said of why it cannot be
+	peers  peers
+	failed string // what was last said of why it cannot be
 	closed bool
 }
 
@@ -38,33 +39,34 @@ var (
 
 // Ask implements relay.Transparency.
 func (t *transparency) Ask(client, backend netip.Addr) (why flow.NotTransparent, onlySockets bool) {
-	if it := t.it.Load(); it != nil {
-		return it.Ask(client, backend)
+	it := t.it.Load()
+	if it == nil {
+		return flow.NotTransparentUnavailable, false
 	}
-	return flow.NotTransparentUnavailable, false
+	if missing := t.missing.Load(); missing != nil {
+		if _, ok := (*missing)[backend]; ok {
+			return flow.NotTransparentUnavailable, false
+		}
+	}
+	return it.Ask(client, backend)
 }
 
 // Program implements store.Programmer, for the phase in which backends become known.
 // That a host cannot keep addresses is no failure of a service: they are masked then.
 func (t *transparency) Program(_ context.Context, c store.Change) []store.Failure {
-	asked := false
-	for _, name := range c.Services {
-		for _, snapshot := range []*store.Snapshot{c.From, c.To} {
-			if s, ok := snapshot.Service(name); ok && asksForClients(s) {
-				asked = true
-			}
-		}
-	}
-	if !asked {
-		return nil
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	peers := peersOf(c.To)
-	if t.closed || len(peers) == 0 || !t.openLocked() {
+	added := t.peers.follow(c.Services, c.To)
+	switch {
+	case t.closed, len(added) == 0 && t.it.Load() != nil, len(t.peers.by) == 0:
 		return nil
+	case t.it.Load() == nil:
+		if !t.openLocked() {
+			return nil
+		}
+		added = t.peers.all()
 	}
-	t.putLocked(peers, func(bpf.Peer) bool { return true })
+	t.addLocked(added)
 	return nil
 }
 
@@ -73,7 +75,7 @@ func (t *transparency) openLocked() bool {
 	if t.it.Load() != nil {
 		return true
 	}
-	it, err := transparent.Open(transparent.Options{Log: t.log})
+	it, err := transparent.Open(transparent.Options{Peers: max(bpf.DefaultPeers, 2*len(t.peers.by)), Log: t.log})
 	if err != nil {
 		if t.failed != err.Error() {
 			t.log.Error("clients' addresses are masked: services with clientAddress transparent cannot have them (see baton doctor)", "err", err)
@@ -93,26 +95,56 @@ func (t *transparency) openLocked() bool {
 	return true
 }
 
-// forget stops listening for backends that are gone and have no flows any more.
-func (t *transparency) forget(now *store.Snapshot) {
+// forget stops listening for backends that are gone and have no flows any more, and
+// tries again what failed.
+func (t *transparency) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || t.it.Load() == nil {
+	it := t.it.Load()
+	if t.closed || it == nil {
 		return
 	}
+	if len(t.peers.gone) > 0 {
+		unused := t.peers.unused(t.used())
+		if err := it.Remove(unused); err != nil {
+			t.log.Error("answers of backends that are gone are still listened for", "err", err)
+		} else {
+			t.peers.forget(unused)
+		}
+	}
+	if t.missing.Load() != nil && t.addLocked(t.peers.all()) {
+		t.missing.Store(nil)
+	}
+}
+
+// used says of which backends flows have clients' addresses.
+func (t *transparency) used() func(bpf.Peer) bool {
 	used := make(map[bpf.Peer]bool)
 	for _, rec := range t.registry.Records() {
 		if v := rec.View(); v.ClientAddress != "" && v.ClientAddress != flow.ClientMasked {
 			used[bpf.Peer{Proto: v.Protocol, Address: v.Backend}] = true
 		}
 	}
-	t.putLocked(peersOf(now), func(p bpf.Peer) bool { return used[p] })
+	return func(p bpf.Peer) bool { return used[p] }
 }
 
-func (t *transparency) putLocked(peers map[bpf.Peer]bool, inUse func(bpf.Peer) bool) {
-	if err := t.it.Load().Peers(peers, inUse); err != nil {
-		t.log.Error("answers of some backends to clients' addresses are not delivered", "err", err)
+// addLocked has the answers of backends delivered. Where that cannot be, addresses are
+// masked, for the dials would wait for answers in vain.
+func (t *transparency) addLocked(added []bpf.Peer) bool {
+	err := t.it.Load().Add(added)
+	if err == nil {
+		return true
 	}
+	missing := make(map[netip.Addr]struct{}, len(added))
+	if before := t.missing.Load(); before != nil {
+		maps.Copy(missing, *before)
+	}
+	for _, p := range added {
+		missing[p.Address.Addr()] = struct{}{}
+	}
+	t.missing.Store(&missing)
+	t.log.Error("clients' addresses are masked at some backends", "backends", len(missing), "err", err)
+	return false
 }
 
 // close leaves nothing in the kernel, or to another process what that has begun to
@@ -131,36 +163,9 @@ func (t *transparency) close(handedOver bool) error {
 	return it.Close()
 }
 
-// peersOf lists the backends whose answers are to be delivered.
-func peersOf(snapshot *store.Snapshot) map[bpf.Peer]bool {
-	peers := make(map[bpf.Peer]bool)
-	for s := range snapshot.Services() {
-		for _, proto := range protocolsThatAsk(s) {
-			for _, b := range s.Pool {
-				peers[bpf.Peer{Proto: proto, Address: b.Address}] = true
-			}
-		}
-	}
-	return peers
-}
-
-func asksForClients(s *store.Service) bool { return len(protocolsThatAsk(s)) > 0 }
-
-// protocolsThatAsk lists those of a service's frontends that keep clients' addresses.
-func protocolsThatAsk(s *store.Service) (protos []flow.Proto) {
-	asks := make(map[flow.Proto]bool)
-	for _, f := range s.FrontendSet {
-		if cmp.Or(f.ClientAddress, s.ClientAddress) == lb.Transparent && !asks[f.Proto] {
-			asks[f.Proto] = true
-			protos = append(protos, f.Proto)
-		}
-	}
-	return protos
-}
-
 // keepAddresses makes the instance able to keep clients' addresses.
 func (in *instance) keepAddresses(o *relay.Options) {
-	t := &transparency{log: in.log, registry: in.registry}
+	t := &transparency{log: in.log, registry: in.registry, peers: newPeers()}
 	in.transparency, o.Transparency = t, t
 	in.store.Register(store.Backends, "clients' addresses", t)
 	in.onClose(func() error { return t.close(in.handing.isDone()) })

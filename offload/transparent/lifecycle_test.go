@@ -157,8 +157,7 @@ func TestNewDevice(t *testing.T) {
 	g.backend = star.AddClient("late")
 	for v6, a := range map[bool]netip.Addr{false: g.backend.IP4, true: g.backend.IP6} {
 		g.backendAt[v6] = a
-		want := map[bpf.Peer]bool{{Proto: 6, Address: netip.AddrPortFrom(a, port)}: true}
-		if err := g.it.Peers(want, func(bpf.Peer) bool { return true }); err != nil {
+		if err := g.it.Add([]bpf.Peer{{Proto: 6, Address: netip.AddrPortFrom(a, port)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -170,27 +169,28 @@ func TestNewDevice(t *testing.T) {
 	}
 }
 
-// Peers that are not wanted any more stay while they are in use.
-func TestPeersInUse(t *testing.T) {
+// Answers of who has been removed are the network's.
+func TestRemove(t *testing.T) {
 	g := routed(t)
 	g.open(t)
 	g.backend.Serve(port, testnet.Echo)
 	old := g.connect(t, false, 40000)
-	used := true
-	inUse := func(p bpf.Peer) bool { return used && p.Proto == 6 && p.Address.Addr().Is4() }
-	if err := g.it.Peers(nil, inUse); err != nil {
+	v6 := []bpf.Peer{{Proto: 6, Address: netip.AddrPortFrom(g.backendAt[true], port)}}
+	if err := g.it.Remove(v6); err != nil {
 		t.Fatal(err)
 	}
 	if err := testnet.Ask(old, "still there?"); err != nil {
 		t.Error(err)
 	}
-	used = false
-	if err := g.it.Peers(nil, inUse); err != nil {
+	if c, err := g.dial("tcp", true, 40001, port); err == nil {
+		c.Close()
+		t.Error("answers of who has been removed are delivered")
+	}
+	if err := errors.Join(g.it.Add(v6), g.it.Add(v6)); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := g.dial("tcp", false, 40001, port); err == nil {
-		c.Close()
-		t.Error("answers of who is no peer are delivered")
+	if err := testnet.Ask(g.connect(t, true, 40002), "there again?"); err != nil {
+		t.Error(err)
 	}
 }
 

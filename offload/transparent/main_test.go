@@ -124,13 +124,13 @@ func (g *ground) open(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	want := make(map[bpf.Peer]bool)
+	var peers []bpf.Peer
 	for _, a := range g.backendAt {
 		for _, proto := range []flow.Proto{flow.TCP, flow.UDP} {
-			want[bpf.Peer{Proto: proto, Address: netip.AddrPortFrom(a, port)}] = true
+			peers = append(peers, bpf.Peer{Proto: proto, Address: netip.AddrPortFrom(a, port)})
 		}
 	}
-	if err := g.it.Peers(want, func(bpf.Peer) bool { return false }); err != nil {
+	if err := g.it.Add(peers); err != nil {
 		t.Fatal(err)
 	}
 }

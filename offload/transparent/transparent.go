@@ -24,7 +24,7 @@ const repairEvery = time.Minute
 
 // Options configures a Transparent. The zero value works.
 type Options struct {
-	Peers int          // for how many backends there is room; 0 = bpf.DefaultPeers
+	Peers int          // for how many backends there is room at first; 0 = bpf.DefaultPeers
 	Log   *slog.Logger // nil = silence
 }
 
@@ -48,7 +48,6 @@ type Transparent struct {
 
 	// mu guards what follows, and is held over the kernel calls of one operation.
 	mu      sync.Mutex
-	peers   map[bpf.Peer]bool
 	without map[int]error // families that have no rules, and why
 	closed  bool
 }
@@ -56,7 +55,7 @@ type Transparent struct {
 // Open begins to deliver in the calling thread's network namespace, which has no peers yet. What an earlier process has
 // left is taken over. The error may wrap bpf.ErrNotSupported or bpf.ErrPermission.
 func Open(o Options) (_ *Transparent, err error) {
-	t := &Transparent{log: o.Log, peers: make(map[bpf.Peer]bool), without: make(map[int]error), release: func() {}, stop: func() {}}
+	t := &Transparent{log: o.Log, without: make(map[int]error), release: func() {}, stop: func() {}}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}
@@ -174,38 +173,11 @@ func (t *Transparent) serves(family int) *atomic.Bool {
 	return &t.serves6
 }
 
-// Peers makes the backends whose answers are delivered those that are wanted, and leaves those in place that are still in use.
-func (t *Transparent) Peers(want map[bpf.Peer]bool, inUse func(bpf.Peer) bool) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil
-	}
-	var add, del []bpf.Peer
-	for p := range want {
-		if !t.peers[p] {
-			add = append(add, p)
-		}
-	}
-	for p := range t.peers {
-		if !want[p] && !inUse(p) {
-			del = append(del, p)
-		}
-	}
-	if err := t.divert.RemovePeers(del); err != nil {
-		return err
-	}
-	for _, p := range del {
-		delete(t.peers, p)
-	}
-	if err := t.divert.AddPeers(add); err != nil {
-		return err
-	}
-	for _, p := range add {
-		t.peers[p] = true
-	}
-	return nil
-}
+// Add has the answers of more backends delivered. Those that are there already stay.
+func (t *Transparent) Add(backends []bpf.Peer) error { return t.divert.AddPeers(backends) }
+
+// Remove leaves the answers of backends to the network again. Those that are not there are fine.
+func (t *Transparent) Remove(backends []bpf.Peer) error { return t.divert.RemovePeers(backends) }
 
 // Counts is what has been delivered so far.
 func (t *Transparent) Counts() (bpf.DivertCounts, error) { return t.divert.Counts() }

@@ -31,7 +31,7 @@ generate:
 	$(B)/setup.sh $(GENERATE_NEEDS)
 	go generate ./offload/bpf
 
-# An API server for the tests that want one: built before they run, as it takes minutes,
+# An API server for the tests that want one: built before they run, as it takes four minutes,
 # and kept in the user's cache directory.
 KUBE = $(if $(filter ./... ./internal/...,$(PKG))$(findstring e2e,$(PKG)),$$(go run ./internal/testkube/build))
 

@@ -10,7 +10,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 fuzz() {
-	go test -run '^$' -fuzz "^$2\$" -fuzztime "$duration" "$1" </dev/null 2>&1 | tee "$log"
+	go test -run '^$' -fuzz "^$2\$" -fuzztime "$duration" -fuzzminimizetime 10x "$1" </dev/null 2>&1 | tee "$log"
 }
 
 # The names that go test -list prints come before the line of their package.

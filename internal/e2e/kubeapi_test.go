@@ -15,7 +15,11 @@ import (
 	"github.com/baton-lb/baton/internal/testnet"
 )
 
-const roleFile = "../../deploy/kubernetes/base/rbac.yaml"
+// What the manifests give a node.
+const (
+	roleFile   = "../../deploy/kubernetes/base/rbac.yaml"
+	configFile = "../../deploy/kubernetes/base/config.yaml"
+)
 
 // realCluster is a cluster whose objects are at a real API server, on a host of its
 // own beyond the node.
@@ -64,7 +68,7 @@ func (c *realCluster) node(flags ...string) *baton {
 	b := &baton{t: c.t, log: new(logBuffer), dir: c.dir}
 	b.http = unixClient(b.socket())
 	account := testkube.ServiceAccount("kube-system", "baton")
-	args := append([]string{"run", "--kubernetes", "--kubeconfig", c.api.Kubeconfig(account), "--node", "a",
+	args := append([]string{"run", "--kubernetes", "--kubeconfig", c.api.Kubeconfig(account), "--config", configFile, "--node", "a",
 		"--socket", b.socket(), "--state-dir", c.dir}, flags...)
 	b.cmd = c.Balancer.Command(context.Background(), batonPath, args...)
 	b.cmd.Stderr, b.cmd.Stdout = b.log, b.log
@@ -165,7 +169,19 @@ func TestKubernetesAPI(t *testing.T) {
 	c.addPod(0)
 	c.served(0, 1)
 
-	kept := c.keep(netip.AddrPortFrom(c.web.ClusterIPs[0], 80))
+	// The next process takes over, as an update of the DaemonSet has it.
+	vip := netip.AddrPortFrom(c.web.ClusterIPs[0], 80)
+	kept := c.keep(vip)
+	next := c.node("--upgrade")
+	if err := c.everywhere(); err != nil {
+		t.Error(err)
+	}
+	kept.works(t)
+	kept.ends(t)
+	b.exits(apiTime)
+	b = next
+
+	kept = c.keep(vip)
 	c.api.StopAPIServer()
 	b.becomesStale(true)
 	kept.works(t)

@@ -157,15 +157,19 @@ func checkUnused(path string) error {
 	return fmt.Errorf("%s: %w", path, ErrSocketInUse)
 }
 
-// Close stops to listen and removes the file, unless somebody has replaced it.
+// Close stops to listen and removes the file by both its names, unless somebody has
+// replaced it.
 func (s *unixSocket) Close() (err error) {
 	s.once.Do(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		err = errors.Join(s.UnixListener.Close(), removeIfThere(s.aside))
-		now, statErr := os.Lstat(s.path)
-		if statErr == nil && os.SameFile(now, s.made) {
-			err = errors.Join(err, os.Remove(s.path))
+		err = s.UnixListener.Close()
+		// Processes of two containers may have one id, and so the same name aside.
+		for _, path := range []string{s.aside, s.path} {
+			now, statErr := os.Lstat(path)
+			if statErr == nil && os.SameFile(now, s.made) {
+				err = errors.Join(err, os.Remove(path))
+			}
 		}
 	})
 	return err

@@ -218,3 +218,29 @@ func TestLockGoesOver(t *testing.T) {
 		t.Error("a pipe is a lock")
 	}
 }
+
+// The process of another container has the same id, and takes the same second path: it
+// is that one's to remove.
+func TestSecondPathOfAnother(t *testing.T) {
+	in := newInstance(t)
+	aside, err := in.server.SetAside()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := newInstance(t)
+	if err := os.Remove(aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(other.socket, aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(aside); err != nil {
+		t.Errorf("the other one's path: %v", err)
+	}
+	if _, err := os.Lstat(in.socket); err == nil {
+		t.Error("its own path is left")
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 )
@@ -17,11 +18,11 @@ import (
 // DivertOptions configures a Divert. Mark is required.
 type DivertOptions struct {
 	Mark  uint32       // the bits that are set in the mark of a packet
-	Peers int          // for how many there is room; 0 = DefaultPeers
+	Peers int          // for how many there is room at first; 0 = DefaultPeers. The table grows by itself
 	Log   *slog.Logger // nil = silence
 }
 
-// DefaultPeers is for how many peers there is room.
+// DefaultPeers is for how many peers there is room at first.
 const DefaultPeers = 65536
 
 // divertSet is what the names of its filters have.
@@ -35,10 +36,12 @@ var divertNeeds = []Feature{featureSyscall, featureSocketLookup}
 type Divert struct {
 	// Immutable.
 	objects divertObjects
+	table   *ebpf.MapSpec // of peers
 	devices *devices
 
 	// mu guards what follows, and is held over the system calls of one operation.
 	mu      sync.Mutex
+	peers   *ebpf.Map               // what divert_peers holds
 	bridges map[uint32]divertBridge // as divert_ports has them
 	closed  bool
 }
@@ -70,8 +73,14 @@ func (d *Divert) load(o DivertOptions) error {
 	if err := spec.Variables[divertVarDivertMark].Set(o.Mark); err != nil {
 		return err
 	}
-	spec.Maps[divertMapDivertPeers].MaxEntries = uint32(cmp.Or(o.Peers, DefaultPeers))
-	return spec.LoadAndAssign(&d.objects, nil)
+	d.table = spec.Maps[divertMapDivertFirst].Copy()
+	room := uint32(cmp.Or(o.Peers, DefaultPeers))
+	spec.Maps[divertMapDivertFirst].MaxEntries, spec.Maps[divertMapDivertPeers].InnerMap.MaxEntries = room, room
+	if err := spec.LoadAndAssign(&d.objects, nil); err != nil {
+		return err
+	}
+	d.peers = d.objects.DivertFirst
+	return nil
 }
 
 // Follow keeps the program on every device of the namespace but loopback, until the context is done.
@@ -105,7 +114,7 @@ func (d *Divert) Close() error {
 		errs = append(errs, d.devices.remove())
 	}
 	if d.objects.Divert != nil {
-		errs = append(errs, d.objects.Close())
+		errs = append(errs, d.objects.Close(), d.peers.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close divert: %w", err)

@@ -60,6 +60,7 @@ type divertPeer struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	divertMapDivertCounts    = "divert_counts"
+	divertMapDivertFirst     = "divert_first"
 	divertMapDivertFragments = "divert_fragments"
 	divertMapDivertPeers     = "divert_peers"
 	divertMapDivertPorts     = "divert_ports"
@@ -117,6 +118,7 @@ type divertProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type divertMapSpecs struct {
 	DivertCounts    *ebpf.MapSpec `ebpf:"divert_counts"`
+	DivertFirst     *ebpf.MapSpec `ebpf:"divert_first"`
 	DivertFragments *ebpf.MapSpec `ebpf:"divert_fragments"`
 	DivertPeers     *ebpf.MapSpec `ebpf:"divert_peers"`
 	DivertPorts     *ebpf.MapSpec `ebpf:"divert_ports"`
@@ -150,6 +152,7 @@ func (o *divertObjects) Close() error {
 // It can be passed to loadDivertObjects or ebpf.CollectionSpec.LoadAndAssign.
 type divertMaps struct {
 	DivertCounts    *ebpf.Map `ebpf:"divert_counts"`
+	DivertFirst     *ebpf.Map `ebpf:"divert_first"`
 	DivertFragments *ebpf.Map `ebpf:"divert_fragments"`
 	DivertPeers     *ebpf.Map `ebpf:"divert_peers"`
 	DivertPorts     *ebpf.Map `ebpf:"divert_ports"`
@@ -158,6 +161,7 @@ type divertMaps struct {
 func (m *divertMaps) Close() error {
 	return _DivertClose(
 		m.DivertCounts,
+		m.DivertFirst,
 		m.DivertFragments,
 		m.DivertPeers,
 		m.DivertPorts,

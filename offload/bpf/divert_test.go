@@ -315,28 +315,47 @@ func (c DivertCounts) minus(d DivertCounts) DivertCounts {
 	return DivertCounts{c.Packets - d.Packets, c.Errors - d.Errors, c.Fragments - d.Fragments, c.Frames - d.Frames}
 }
 
-// There is room for as many peers as was said, and for others when some have gone.
-func TestDivertPeers(t *testing.T) {
+// The table of peers grows under the program, which goes on knowing those that it had.
+func TestDivertPeersGrow(t *testing.T) {
 	g := newDivertGround(t)
+	before, err := entries[divertPeer](g.divert.peers)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var many []Peer
-	for i := range 13 {
+	for i := range 1000 {
 		many = append(many, Peer{flow.TCP, netip.AddrPortFrom(elsewhere, uint16(i+1))})
 	}
-	if err := g.divert.AddPeers(many); !errors.Is(err, ErrTooManyPeers) {
-		t.Errorf("13 beside 4 in 16: %v", err)
+	room := g.divert.peers.MaxEntries()
+	for _, some := range [][]Peer{many[:12], many[:13], many, many} {
+		if err := g.divert.AddPeers(some); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := entries[divertPeer](g.divert.peers); n != before+len(many) || err != nil || g.divert.peers.MaxEntries() <= room {
+		t.Errorf("%d peers, %v; want %d", n, err, before+len(many))
+	}
+	var held ebpf.MapID
+	if err := g.divert.objects.DivertPeers.Lookup(uint32(0), &held); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := g.divert.peers.Info(); err != nil {
+		t.Error(err)
+	} else if id, _ := info.ID(); id != held {
+		t.Errorf("the program looks in map %d, and %d is filled", held, id)
 	}
 	if err := g.divert.RemovePeers(append(many, many...)); err != nil {
 		t.Error(err)
 	}
+	if n, err := entries[divertPeer](g.divert.peers); n != before || err != nil {
+		t.Errorf("%d peers are left, %v; want %d", n, err, before)
+	}
 	for range 2 {
-		if err := g.divert.AddPeers(many[:12]); err != nil {
+		if err := g.divert.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := g.divert.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(g.divert.AddPeers(many)); !errors.Is(err, ErrClosed) {
+	if err := g.divert.AddPeers(many); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }

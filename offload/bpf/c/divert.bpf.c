@@ -79,7 +79,10 @@ static __noinline int is_ours(struct __sk_buff *skb, const struct headers *h)
 		.protocol = h->protocol,
 	};
 
-	if (!bpf_map_lookup_elem(&divert_peers, &from))
+	__u32 only = 0;
+	void *peers = bpf_map_lookup_elem(&divert_peers, &only);
+
+	if (!peers || !bpf_map_lookup_elem(peers, &from))
 		return 0;
 	return h->protocol == IPPROTO_TCP ? has_connection(skb, h) : has_session(skb, h);
 }

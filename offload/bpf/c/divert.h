@@ -46,13 +46,23 @@ enum diverted {
 	DIVERTED,
 };
 
-struct {
+struct peers {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
 	__uint(max_entries, 1); /* sized when it is loaded */
 	__type(key, struct peer);
 	__type(value, __u8); /* not read */
-} divert_peers SEC(".maps");
+};
+
+struct peers divert_first SEC(".maps");
+
+/* One table, in whose place a larger one can be put. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct peers);
+} divert_peers SEC(".maps") = { .values = { &divert_first } };
 
 /* By the index of the port. */
 struct {

@@ -16,6 +16,7 @@
 /* A map's attributes, as types from which the loader reads them. */
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) typeof(value) *name
+#define __array(name, value) typeof(value) *name[]
 
 #define NULL ((void *)0)
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -71,4 +72,41 @@ func TestPeers(t *testing.T) {
 			t.Errorf("%s: added %v, all %v, unused %v", tt.name, added, all, unused)
 		}
 	}
+}
+
+// BenchmarkPeers is what a change of one service costs among 5,000 with 100 backends each.
+func BenchmarkPeers(b *testing.B) {
+	s := store.New(store.Options{})
+	all := make([]lb.Service, 5000)
+	names := make([]string, len(all))
+	for i := range all {
+		svc := lb.Default(fmt.Sprintf("s%d", i))
+		svc.ClientAddress = lb.Transparent
+		svc.Frontends = []lb.Frontend{{FrontendKey: lb.FrontendKey{
+			Proto: flow.TCP, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), 80),
+		}}}
+		for j := range byte(100) {
+			a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), j}), 80)
+			svc.Backends = append(svc.Backends, lb.Backend{Address: a, Weight: 1})
+		}
+		all[i], names[i] = svc, svc.Name
+	}
+	if err := s.Source("test").Replace(all); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("all", func(b *testing.B) {
+		for b.Loop() {
+			p := newPeers()
+			if n := len(p.follow(names, s.Snapshot())); n != 500_000 {
+				b.Fatalf("%d backends", n)
+			}
+		}
+	})
+	b.Run("one service", func(b *testing.B) {
+		p := newPeers()
+		p.follow(names, s.Snapshot())
+		for b.Loop() {
+			p.follow(names[:1], s.Snapshot())
+		}
+	})
 }

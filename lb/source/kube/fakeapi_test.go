@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
@@ -37,7 +38,8 @@ func (c *cluster) event(kind, name, reason, text string) (found eventsv1.Event) 
 	return found
 }
 
-// watches are those that a cluster serves; they can be cut, and then none is served.
+// watches are those that a cluster serves; they can be cut, and then none is served:
+// everything has to be read anew, for the fake server repeats nothing.
 type watches struct {
 	mu   sync.Mutex // guards what follows
 	open []watch.Interface
@@ -51,7 +53,7 @@ func (c *cluster) cutWatches() *watches {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.none {
-			return true, nil, errors.New("nobody answers")
+			return true, nil, apierrors.NewResourceExpired("it has forgotten")
 		}
 		got, err := c.client.Tracker().Watch(action.GetResource(), action.GetNamespace())
 		if err != nil {

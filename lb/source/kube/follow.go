@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
@@ -55,10 +55,15 @@ func (f *followed) run(ctx context.Context, c *contact) {
 	}
 }
 
-// open begins to watch. An API server that is not there yet is waited for here: the
-// reflector would wait longer and longer, up to a minute.
+// openAttempts is how often it is tried to watch on before everything is read anew.
+const openAttempts = 100
+
+// open begins to watch. An API server that does not answer is waited for here: the
+// reflector would have everything sent again when it comes back, by a server that has
+// enough to do then, or wait up to a minute. One that has forgotten where we were says
+// so.
 func (f *followed) open(ctx context.Context, o metav1.ListOptions, c *contact, delay *pause) (watch.Interface, error) {
-	for {
+	for attempt := 1; ; attempt++ {
 		w, err := f.watch(ctx, o)
 		if err == nil {
 			delay.reset()
@@ -66,7 +71,7 @@ func (f *followed) open(ctx context.Context, o metav1.ListOptions, c *contact, d
 			return &watched{Interface: w, ended: sync.OnceFunc(func() { c.ended(f.kind) })}, nil
 		}
 		c.failed(ctx, f.kind, err)
-		if !utilnet.IsConnectionRefused(err) || ctx.Err() != nil {
+		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || attempt == openAttempts || ctx.Err() != nil {
 			return nil, err
 		}
 		delay.wait(ctx)

@@ -44,6 +44,10 @@ func (c *contact) heard(kind string, watched bool) {
 func (c *contact) ended(kind string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.endedLocked(kind)
+}
+
+func (c *contact) endedLocked(kind string) {
 	if _, lost := c.since[kind]; !lost {
 		c.since[kind] = time.Now()
 	}
@@ -54,9 +58,9 @@ func (c *contact) failed(ctx context.Context, kind string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	c.ended(kind)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.endedLocked(kind)
 	if c.told.IsZero() {
 		c.told = time.Now()
 		c.log.Warn("the API server is out of reach: what is known is served", "kind", kind, "err", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // files feeds a source from a file of objects, or a directory of such files.
@@ -117,35 +117,30 @@ func (f *files) list() ([]string, error) {
 	return list, nil
 }
 
-// load reads what has changed and tells the queue. What cannot be read stays as it
-// was: half of a file is none.
+// load reads what has changed and tells the queue.
 func (f *files) load(s *Source, asked bool) {
-	list, err := f.list()
-	broken := make(map[string][]Fault)
-	if err != nil {
-		broken[f.path] = []Fault{fileFault(f.path, err)}
-		list = nil
-		for path := range f.read {
-			list = append(list, path)
-		}
-		slices.Sort(list)
-	} else {
-		broken[f.path] = nil
-		f.forget(list, broken)
-	}
-	for _, path := range list {
-		if err == nil {
-			f.loadFile(path, broken)
-		}
-	}
-	now, origin, twice := f.merge(list)
-	for path, list := range twice {
-		broken[path] = append(broken[path], list...)
-	}
+	faults := make(map[string][]Fault)
+	now, origin := f.merge(f.readAll(faults), faults)
 	f.mu.Lock()
 	f.origin = origin
 	f.mu.Unlock()
-	f.tell(s, now, broken, asked)
+	f.tell(s, now, faults, asked)
+}
+
+// readAll reads what has changed, notes by file what is wrong, and lists the files.
+// What cannot be read stays as it was: half of a file is none.
+func (f *files) readAll(faults map[string][]Fault) []string {
+	list, err := f.list()
+	if err != nil {
+		faults[f.path] = []Fault{fileFault(f.path, err)}
+		return slices.Sorted(maps.Keys(f.read))
+	}
+	faults[f.path] = nil
+	f.forget(list, faults)
+	for _, path := range list {
+		f.readOne(path, faults)
+	}
+	return list
 }
 
 // forget forgets files that have gone.
@@ -158,8 +153,8 @@ func (f *files) forget(list []string, faults map[string][]Fault) {
 	}
 }
 
-// loadFile reads one file, unless it is as it was.
-func (f *files) loadFile(path string, faults map[string][]Fault) {
+// readOne reads one file, unless it is as it was.
+func (f *files) readOne(path string, faults map[string][]Fault) {
 	before := f.read[path]
 	text, err := os.ReadFile(path)
 	if err == nil && before != nil && sha256.Sum256(text) == before.sum {
@@ -210,77 +205,6 @@ func (f *files) objects(m *manifest) (list []readObject) {
 type ownNode struct {
 	*Node
 	leaving bool
-}
-
-// merge joins the files. An object that two have is the first one's.
-func (f *files) merge(list []string) (now map[Object]any, origin map[Object]string, twice map[string][]Fault) {
-	now, origin, twice = make(map[Object]any), make(map[Object]string), make(map[string][]Fault)
-	for _, path := range list {
-		r := f.read[path]
-		if r == nil {
-			continue
-		}
-		for _, o := range r.objects {
-			if _, there := now[o.name]; there {
-				first := origin[o.name]
-				fault := Fault{Kind: o.name.Kind, Namespace: o.name.Namespace, Name: o.name.Name, Field: "metadata.name"}
-				fault.Problem = fmt.Sprintf("is in %s already: the one in %s is not read", first, path)
-				twice[path] = append(twice[path], fault)
-				continue
-			}
-			now[o.name], origin[o.name] = o.value, path
-		}
-		for _, bad := range r.faults {
-			if _, there := origin[bad.Object()]; !there {
-				origin[bad.Object()] = path
-			}
-		}
-	}
-	return now, origin, twice
-}
-
-// tell tells the queue what differs from what it knows.
-func (f *files) tell(s *Source, now map[Object]any, faults map[string][]Fault, asked bool) {
-	counts := map[string]int{kindService: 0, kindSlice: 0, kindNode: 0}
-	s.queue.add(func(b *batch) {
-		b.reloaded = b.reloaded || asked
-		for path, list := range faults {
-			b.faults[path] = list
-		}
-		for o, value := range now {
-			counts[o.Kind]++
-			if f.known[o] != value {
-				f.put(s, b, o, value)
-			}
-		}
-		for o := range f.known {
-			if _, still := now[o]; !still {
-				f.put(s, b, o, nil)
-			}
-		}
-	})
-	f.known = now
-	for kind, n := range counts {
-		s.count(kind, n)
-	}
-}
-
-// put has one object taken next; nil = it is gone.
-func (f *files) put(s *Source, b *batch, o Object, value any) {
-	k := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
-	switch o.Kind {
-	case kindService:
-		svc, _ := value.(*Service)
-		b.services[k] = svc
-	case kindSlice:
-		slice, _ := value.(*Slice)
-		b.slices[k] = slice
-	case kindNode:
-		if n, ok := value.(ownNode); ok {
-			b.node = n.Node
-			s.setLeaving(n.leaving)
-		}
-	}
 }
 
 // fileFault is the fault of a file that cannot be read.

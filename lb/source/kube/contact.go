@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // contact knows since when the API server is out of reach. As long as every kind
@@ -63,7 +65,11 @@ func (c *contact) failed(ctx context.Context, kind string, err error) {
 	c.endedLocked(kind)
 	if c.told.IsZero() {
 		c.told = time.Now()
-		c.log.Warn("the API server is out of reach: what is known is served", "kind", kind, "err", err)
+		what := "is out of reach"
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			what = "refuses to tell"
+		}
+		c.log.Warn("the API server "+what+": what is known is served", "kind", kind, "err", err)
 		return
 	}
 	c.log.Debug("the API server is out of reach", "kind", kind, "err", err)

@@ -63,11 +63,17 @@ func ipv4Key(b []byte) (lotKey, bool) {
 	return portsKey(b[9], netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:])), b, n)
 }
 
+// ipv6Key refuses IPv4-mapped addresses, which no wire is to carry (RFC 4038, 4.2): they would be taken for those of a
+// flow of IPv4.
 func ipv6Key(b []byte) (lotKey, bool) {
 	if len(b) < ipv6Header || b[0]>>4 != 6 {
 		return lotKey{}, false
 	}
-	return portsKey(b[6], netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:])), b, ipv6Header)
+	from, to := netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
+	if from.Is4In6() || to.Is4In6() {
+		return lotKey{}, false
+	}
+	return portsKey(b[6], from, to, b, ipv6Header)
 }
 
 // portsKey reads the ports, which TCP and UDP have in the same place, n octets into a packet.

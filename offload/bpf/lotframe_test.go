@@ -58,6 +58,7 @@ func TestFrameKey(t *testing.T) {
 		{"later fragment", change(parkedPacket(four, false), 7, 1), lotKey{}, false},
 		{"ICMP", change(parkedPacket(four, false), 9, 1), lotKey{}, false},
 		{"IPv6 with an extension header", change(parkedPacket(six, false), 6, 0), lotKey{}, false},
+		{"IPv4-mapped source", mappedSource(parkedPacket(six, false)), lotKey{}, false},
 		{"header length below the least", change(parkedPacket(four, false), 0, 0x44), lotKey{}, false},
 		{"IPv4 options beyond the end", change(parkedPacket(four, false), 0, 0x4f), lotKey{}, false},
 		{"wrong version", change(parkedPacket(four, false), 0, 0x65), lotKey{}, false},
@@ -72,6 +73,13 @@ func TestFrameKey(t *testing.T) {
 	if mapped := key(flow.TCP, "[::ffff:10.0.0.2]:4000", "[::ffff:10.96.0.10]:80"); mapped != four {
 		t.Errorf("an address of IPv4 in IPv6's dress: %v", mapped)
 	}
+}
+
+// mappedSource gives a packet of IPv6 the source ::ffff:10.0.0.2.
+func mappedSource(frame []byte) []byte {
+	mapped := netip.MustParseAddr("::ffff:10.0.0.2").As16()
+	copy(frame[vnetHeader+ethernetHeader+8:], mapped[:])
+	return frame
 }
 
 // FuzzFrameKey: what is found can be built again, and is found in that too.

@@ -58,6 +58,10 @@ func (w world) carriedUDP(b *baton, conns ...net.Conn) []flow.View {
 	return b.carriedBy(w.path(), clients...)
 }
 
+// carriedTime has all attempts at a handoff in it that a busy flow is given: the last
+// comes after more than half a minute.
+const carriedTime = 60 * time.Second
+
 // carriedBy waits until the flows of some clients are established on a path, and
 // returns them in their order.
 func (b *baton) carriedBy(path flow.PathName, clients ...netip.AddrPort) []flow.View {
@@ -67,7 +71,7 @@ func (b *baton) carriedBy(path flow.PathName, clients ...netip.AddrPort) []flow.
 		state = flow.Offloaded
 	}
 	found := make([]flow.View, len(clients))
-	testnet.Eventually(b.t, 30*time.Second, fmt.Sprintf("%d flows are carried by %s", len(clients), path), func() error {
+	testnet.Eventually(b.t, carriedTime, fmt.Sprintf("%d flows are carried by %s", len(clients), path), func() error {
 		live := make(map[netip.AddrPort]flow.View)
 		for _, v := range b.flows() {
 			live[v.Client] = v

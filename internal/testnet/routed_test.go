@@ -66,6 +66,8 @@ func TestNoOffloads(t *testing.T) {
 		if _, err := SendBulk(c, 1, 4<<20); err != nil {
 			t.Fatal(err)
 		}
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, c) // the other side closes when it has all
 		c.Close()
 		return count() - before
 	}

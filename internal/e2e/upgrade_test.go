@@ -175,7 +175,14 @@ func TestUpgradeKilled(t *testing.T) {
 			next.run()
 			time.Sleep(time.Duration(20*delay) * time.Millisecond) // anywhere in its start
 			_ = next.stop(syscall.SIGKILL)
-			if strings.Contains(b.log.String(), "handed over") { // that was too late
+			handedOver := func() bool { return strings.Contains(b.log.String(), "handed over") }
+			eventually(t, "the old process knows what it is", func() error {
+				if _, err := b.text("/readyz"); err != nil && !handedOver() {
+					return err
+				}
+				return nil
+			})
+			if handedOver() { // that was too late
 				kept.works(t)
 				return
 			}

@@ -173,7 +173,7 @@ func TestUpgradeKilled(t *testing.T) {
 		for delay := range 8 {
 			next := b.successor(w.Balancer, good)
 			next.run()
-			time.Sleep(time.Duration(20*delay) * time.Millisecond) // anywhere in its start
+			time.Sleep(time.Duration(10*delay) * time.Millisecond) // anywhere in its start, and before its last step
 			_ = next.stop(syscall.SIGKILL)
 			handedOver := func() bool { return strings.Contains(b.log.String(), "handed over") }
 			eventually(t, "the old process knows what it is", func() error {

@@ -84,13 +84,16 @@ func (f *Flows) take() (uint32, error) {
 		return 0, ErrFull
 	}
 	i := f.free[len(f.free)-1]
+	if err := f.memory.need(i); err != nil {
+		return 0, err
+	}
 	f.free = f.free[:len(f.free)-1]
 	return i, nil
 }
 
 // prepare fills a slot, whose generation becomes odd.
 func (f *Flows) prepare(i uint32, s FlowSpec, g Gate) *Flow {
-	at := f.slot(i)
+	at := f.memory.slot(i)
 	generation := at.Generation + 1
 	*at = flowSlot{Gate: flowGate(g), Generation: generation, Protocol: uint8(s.Proto), AddedAt: uint64(monotonic())}
 	if s.NoTimestamps {
@@ -138,13 +141,28 @@ func (f *Flows) adopt() error {
 			return fmt.Errorf("delete half a flow: %w", err)
 		}
 	}
-	for i := uint32(f.capacity); i > 0; i-- {
-		w, ok := found[i]
-		if ok {
-			f.flows[i] = w
+	f.flows = found
+	for chunk := f.capacity / chunkSlots; chunk >= 0; chunk-- {
+		if err := f.sift(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sift tells which slots of a chunk are free. The lowest are taken first, so that few chunks are mapped.
+func (f *Flows) sift(chunk int) error {
+	first, last := uint32(max(1, chunk*chunkSlots)), uint32(min(f.capacity, (chunk+1)*chunkSlots-1))
+	used := false
+	for i := last; i >= first; i-- {
+		if f.flows[i] != nil {
+			used = true
 			continue
 		}
-		if at := f.slot(i); at.Generation%2 != 0 {
+		if err := f.memory.need(i); err != nil {
+			return err
+		}
+		if at := f.memory.slot(i); at.Generation%2 != 0 {
 			at.Generation++
 			if err := forget(f.maps.FlowNotes, i); err != nil {
 				return fmt.Errorf("delete half a flow: %w", err)
@@ -153,6 +171,9 @@ func (f *Flows) adopt() error {
 			continue
 		}
 		f.free = append(f.free, i)
+	}
+	if !used {
+		f.memory.drop(chunk)
 	}
 	return nil
 }
@@ -174,6 +195,9 @@ func (f *Flows) find() (map[uint32]*Flow, []flowTuple, error) {
 		return nil, nil, fmt.Errorf("read flows: %w", err)
 	}
 	for t, e := range seen {
+		if err := f.memory.need(min(e.Slot, uint32(f.capacity))); err != nil {
+			return nil, nil, err
+		}
 		if w := f.whole(t, e, seen); w == nil {
 			odd = append(odd, t)
 		} else if e.Direction == uint8(ToBackend) {
@@ -196,7 +220,7 @@ func (f *Flows) whole(t flowTuple, e flowElement, seen map[flowTuple]flowElement
 	if e.Slot == 0 || int(e.Slot) > f.capacity {
 		return nil
 	}
-	at := f.slot(e.Slot)
+	at := f.memory.slot(e.Slot)
 	if at.Generation != e.Generation || at.Protocol != t.Protocol {
 		return nil
 	}

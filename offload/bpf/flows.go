@@ -8,12 +8,10 @@ import (
 	"maps"
 	"runtime"
 	"sync"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
 )
 
 // FlowsOptions configures Flows. The zero value works.
@@ -38,12 +36,12 @@ type Flows struct {
 	maps     flowMaps
 	programs devicePrograms // XDP: nil unless asked for
 	devices  *devices
-	memory   []byte // flow_slots
 	events   *ringbuf.Reader
 	capacity int
 
 	// mu guards what follows.
 	mu     sync.Mutex
+	memory *slotMemory
 	flows  map[uint32]*Flow // by slot
 	free   []uint32
 	spent  []uint32 // slots that a program may still be looking at: free after a grace period
@@ -67,9 +65,10 @@ func OpenFlows(o FlowsOptions) (_ *Flows, err error) {
 	if err := f.load(max(1, cmp.Or(o.Capacity, DefaultFlows)), o.XDP); err != nil {
 		return nil, err
 	}
-	if err := f.mapSlots(); err != nil {
-		return nil, err
-	}
+	f.capacity = int(f.maps.FlowSlots.MaxEntries()) - 1
+	f.memory = newSlotMemory(f.maps.FlowSlots.FD(), f.capacity+1)
+	// Not at Close: a flow may still be looked at then, which keeps f.
+	runtime.AddCleanup(f, (*slotMemory).dropAll, f.memory)
 	if f.events, err = ringbuf.NewReader(f.maps.FlowEvents); err != nil {
 		return nil, fmt.Errorf("open ring of events: %w", err)
 	}
@@ -129,23 +128,6 @@ func (f *Flows) pinned(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) 
 	delete(specs, flowMapFlowScratch)
 	pinned, _, err := pinnedMaps(f.dir, specs)
 	return pinned, err
-}
-
-func (f *Flows) mapSlots() (err error) {
-	f.capacity = int(f.maps.FlowSlots.MaxEntries()) - 1
-	page := unix.Getpagesize()
-	size := (int(f.maps.FlowSlots.MaxEntries())*int(unsafe.Sizeof(flowSlot{})) + page - 1) / page * page
-	f.memory, err = unix.Mmap(f.maps.FlowSlots.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("map slots of flows: %w", err)
-	}
-	// Not at Close: a flow may still be looked at then, which keeps f.
-	runtime.AddCleanup(f, func(b []byte) { _ = unix.Munmap(b) }, f.memory)
-	return nil
-}
-
-func (f *Flows) slot(i uint32) *flowSlot {
-	return (*flowSlot)(unsafe.Pointer(&f.memory[uintptr(i)*unsafe.Sizeof(flowSlot{})]))
 }
 
 // All lists the flows, adopted ones too, in no order.

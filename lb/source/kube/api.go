@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 )
 
@@ -36,7 +35,7 @@ const taintLeaving = "ToBeDeletedByClusterAutoscaler"
 
 // api feeds a source from an API server.
 type api struct {
-	client  kubernetes.Interface
+	client  *client
 	server  string // as its configuration names it
 	node    string
 	log     *slog.Logger
@@ -53,14 +52,14 @@ func NewAPI(o SourceOptions, c ClientConfig) (*Source, error) {
 	return newAPI(o, k, server), nil
 }
 
-func newAPI(o SourceOptions, k kubernetes.Interface, server string) *Source {
+func newAPI(o SourceOptions, k *client, server string) *Source {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return newSource(o, &api{
 		client: k, server: server, node: o.Node, log: o.Log,
 		contact: newContact(o.Log, kindService, kindSlice, kindNode),
-	}, newEvents(k, o.Log))
+	}, newEvents(k.events, o.Log))
 }
 
 func (a *api) reload(s *Source)     { s.queue.add(func(b *batch) { b.reloaded = true }) }
@@ -120,12 +119,6 @@ func (a *api) addresses(ctx context.Context) []netip.Addr {
 	return list
 }
 
-// lister is a client for objects of one kind, and L their list.
-type lister[L runtime.Object] interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-}
-
 // follow asks for the objects that the selectors of only allow.
 func follow[L runtime.Object](kind string, sample runtime.Object, c lister[L], only metav1.ListOptions) *followed {
 	narrow := func(o metav1.ListOptions) metav1.ListOptions {
@@ -144,7 +137,7 @@ func follow[L runtime.Object](kind string, sample runtime.Object, c lister[L], o
 }
 
 func (a *api) services(s *Source) *followed {
-	f := follow(kindService, &corev1.Service{}, a.client.CoreV1().Services(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: notForOthers})
+	f := follow(kindService, &corev1.Service{}, a.client.services, metav1.ListOptions{LabelSelector: notForOthers})
 	f.into = &intake{put: func(k types.NamespacedName, object any) {
 		var svc *Service
 		if from, ok := object.(*corev1.Service); ok {
@@ -157,7 +150,7 @@ func (a *api) services(s *Source) *followed {
 }
 
 func (a *api) slices(s *Source) *followed {
-	f := follow(kindSlice, &discoveryv1.EndpointSlice{}, a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: notForOthers})
+	f := follow(kindSlice, &discoveryv1.EndpointSlice{}, a.client.slices, metav1.ListOptions{LabelSelector: notForOthers})
 	f.into = &intake{put: func(k types.NamespacedName, object any) {
 		var slice *Slice
 		if from, ok := object.(*discoveryv1.EndpointSlice); ok {
@@ -172,7 +165,7 @@ func (a *api) slices(s *Source) *followed {
 // nodes follows this node, and no other.
 func (a *api) nodes(s *Source) *followed {
 	own := fields.OneTermEqualSelector(metav1.ObjectNameField, a.node).String()
-	f := follow(kindNode, &corev1.Node{}, a.client.CoreV1().Nodes(), metav1.ListOptions{FieldSelector: own})
+	f := follow(kindNode, &corev1.Node{}, a.client.nodes, metav1.ListOptions{FieldSelector: own})
 	f.into = &intake{put: func(k types.NamespacedName, object any) {
 		if k.Name != a.node { // whatever the server makes of the selector
 			return

@@ -54,7 +54,7 @@ func (c *cluster) run(change ...func(*SourceOptions)) *cluster {
 	for _, f := range change {
 		f(&o)
 	}
-	c.source = newAPI(o, c.client, "https://192.0.2.250:6443")
+	c.source = newAPI(o, fakeClient(c.client), "https://192.0.2.250:6443")
 	if c.host != nil {
 		c.source.addresses = func() []netip.Addr { return c.host }
 	}

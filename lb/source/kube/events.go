@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	toolsevents "k8s.io/client-go/tools/events"
 
 	"github.com/baton-lb/baton/lb/store"
 )
@@ -26,32 +23,22 @@ const (
 	actionServe    = "Serve"
 )
 
-// events writes events to the API server. It never waits: what is too much is
-// dropped, and repetitions are counted in one event. nil writes none.
-type events struct {
-	log         *slog.Logger
-	broadcaster toolsevents.EventBroadcaster
-	recorder    toolsevents.EventRecorder
+// events says in the API server what has begun and what is wrong. It never waits: what
+// is too much is dropped, and repetitions are counted in one event. nil says nothing.
+type events struct{ recorder *recorder }
+
+func newEvents(clients func(namespace string) eventWriter, log *slog.Logger) *events {
+	return &events{recorder: newRecorder(clients, log)}
 }
 
-func newEvents(k kubernetes.Interface, log *slog.Logger) *events {
-	b := toolsevents.NewBroadcaster(&toolsevents.EventSinkImpl{Interface: k.EventsV1()})
-	return &events{log: log, broadcaster: b, recorder: b.NewRecorder(scheme.Scheme, reporter)}
-}
-
-// start has events written until ctx ends. Those of before are lost.
-func (e *events) start(ctx context.Context) {
-	if e != nil {
-		_ = e.broadcaster.StartRecordingToSinkWithContext(withClientLog(ctx, e.log)) // it cannot fail: there is a handler
-	}
-}
-
-// run reports the start of the node when it has begun, and ends with ctx.
+// run writes events until ctx ends, and reports the start of the node when it has begun.
 func (e *events) run(ctx context.Context, node string, begun <-chan struct{}) {
 	if e == nil {
 		return
 	}
-	defer e.broadcaster.Shutdown()
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() { e.recorder.run(ctx) })
 	select {
 	case <-begun:
 	case <-ctx.Done():
@@ -60,7 +47,6 @@ func (e *events) run(ctx context.Context, node string, begun <-chan struct{}) {
 	// The UID is the name, as kube-proxy and the kubelet have it.
 	e.write(&corev1.ObjectReference{Kind: kindNode, Name: node, UID: types.UID(node)}, nil,
 		corev1.EventTypeNormal, reasonStarting, "StartBaton", "baton is the service proxy of this node")
-	<-ctx.Done()
 }
 
 // fault reports a fault at the Service that it concerns.
@@ -68,7 +54,7 @@ func (e *events) fault(f Fault, uid types.UID) {
 	if e == nil || f.Service == "" {
 		return
 	}
-	var related runtime.Object
+	var related *corev1.ObjectReference
 	text := f.Field + ": " + f.Problem
 	if f.Kind != kindService {
 		related = &corev1.ObjectReference{Kind: f.Kind, APIVersion: sliceVersion, Namespace: f.Namespace, Name: f.Name, UID: types.UID(f.UID)}
@@ -88,11 +74,11 @@ func (e *events) failure(f store.Failure, uid types.UID) {
 // maxNote is the longest note that the API takes, in bytes.
 const maxNote = 1024
 
-func (e *events) write(about *corev1.ObjectReference, related runtime.Object, kind, reason, action, note string) {
+func (e *events) write(about, related *corev1.ObjectReference, kind, reason, action, note string) {
 	if len(note) > maxNote {
 		note = note[:maxNote-len("...")] + "..."
 	}
-	e.recorder.Eventf(about, related, kind, reason, action, "%s", note)
+	e.recorder.record(about, related, kind, reason, action, note)
 }
 
 func serviceRef(service string, uid types.UID) *corev1.ObjectReference {

@@ -10,12 +10,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/baton-lb/baton/internal/flow"
 )
 
 const tcp = flow.TCP
+
+// fakeClient asks a fake API server.
+func fakeClient(k kubernetes.Interface) *client {
+	return &client{
+		services: k.CoreV1().Services(metav1.NamespaceAll), nodes: k.CoreV1().Nodes(),
+		slices: k.DiscoveryV1().EndpointSlices(metav1.NamespaceAll),
+		events: func(namespace string) eventWriter { return k.EventsV1().Events(namespace) },
+	}
+}
 
 // event waits for an event about an object, the note of which has some text.
 func (c *cluster) event(kind, name, reason, text string) (found eventsv1.Event) {

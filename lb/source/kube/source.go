@@ -111,7 +111,6 @@ func newSource(o SourceOptions, f feeder, e *events) *Source {
 func (s *Source) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	s.told.events.start(ctx)
 	wg.Go(func() { s.told.events.run(ctx, s.o.Node, s.synced) })
 	wg.Go(func() { s.feeder.feed(ctx, s) })
 	s.translate(ctx)

@@ -37,31 +37,9 @@ func newCluster(t *testing.T) *cluster {
 	s.known = stepHost{Own: both(s.Balancer), Client: both(s.Client), Other: both(s.other), Backends: both(b)}
 	b.Serve(stepPort, testnet.Named("backend"))
 	for _, a := range s.known.Backends {
-		serveNamedUDP(t, b, netip.AddrPortFrom(a, stepPort), "backend")
+		b.ServeUDP(netip.AddrPortFrom(a, stepPort), testnet.NamedUDP("backend"))
 	}
 	return s
-}
-
-// serveNamedUDP answers every datagram with a name.
-func serveNamedUDP(t *testing.T, h *testnet.Host, at netip.AddrPort, name string) {
-	t.Helper()
-	pc, err := h.ListenPacket("udp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		buf := make([]byte, 64)
-		for {
-			_, from, err := pc.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			_, _ = pc.WriteTo([]byte(name), from)
-		}
-	}()
-	t.Cleanup(func() { _ = pc.Close(); <-done })
 }
 
 // What a client may hear.

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/baton-lb/baton/internal/testnet"
 )
 
@@ -51,7 +49,7 @@ func onTheWay(t *testing.T, backends int, test func(t *testing.T, w between)) {
 					b.Serve(shownPort, tellPeer)
 				}
 				for i := range w.backends {
-					tellPeerUDP(t, w.backends[i], netip.AddrPortFrom(w.backendAt[i], shownPort))
+					w.backends[i].ServeUDP(netip.AddrPortFrom(w.backendAt[i], shownPort), testnet.TellPeerUDP)
 				}
 				test(t, w)
 			})
@@ -72,16 +70,7 @@ func (w *between) route(t *testing.T, backends int, v6 bool) {
 func (w *between) bridge(t *testing.T, backends int, v6 bool) {
 	n := testnet.New(t)
 	w.balancer, w.client = n.Host("balancer"), n.Host("client")
-	nl := w.balancer.Netlink()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "br0"
-	bridge := &netlink.Bridge{LinkAttrs: attrs}
-	if err := nl.LinkAdd(bridge); err != nil {
-		t.Fatal(err)
-	}
-	if err := nl.LinkSetUp(bridge); err != nil {
-		t.Fatal(err)
-	}
+	bridge := n.Bridge(w.balancer, "br0")
 	at := func(last int) netip.Prefix {
 		if v6 {
 			return netip.MustParsePrefix(fmt.Sprintf("fd00:77::%d/64", last))
@@ -90,15 +79,7 @@ func (w *between) bridge(t *testing.T, backends int, v6 bool) {
 	}
 	w.balancer.AddAddr("br0", at(1))
 	join := func(h *testnet.Host, a netip.Prefix) {
-		l := n.Connect(w.balancer, h)
-		port, err := nl.LinkByName(l.A.Dev)
-		if err == nil {
-			err = nl.LinkSetMaster(port, bridge)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.AddAddr(l.B.Dev, a)
+		h.AddAddr(bridge.Join(h), a)
 		h.AddRoute(netip.PrefixFrom(w.vip, w.vip.BitLen()), at(1).Addr())
 	}
 	w.clientAt = at(2).Addr()
@@ -114,26 +95,4 @@ func (w *between) bridge(t *testing.T, backends int, v6 bool) {
 func tellPeer(c net.Conn) {
 	fmt.Fprintf(c, "%s\n", c.RemoteAddr())
 	_, _ = io.Copy(c, c)
-}
-
-// tellPeerUDP answers each datagram with who has sent it.
-func tellPeerUDP(t *testing.T, h *testnet.Host, at netip.AddrPort) {
-	t.Helper()
-	pc, err := h.ListenPacket("udp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b := make([]byte, 65536)
-		for {
-			n, from, err := pc.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			_, _ = pc.WriteTo(append([]byte(from.String()+"\n"), b[:n]...), from)
-		}
-	}()
-	t.Cleanup(func() { pc.Close(); <-done })
 }

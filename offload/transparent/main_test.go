@@ -59,20 +59,9 @@ func routed(t *testing.T) *ground {
 func bridged(t *testing.T) *ground {
 	n := testnet.New(t)
 	g := &ground{t: t, client: n.Host("client"), backend: n.Host("backend"), between: n.Host("between")}
-	nl := g.between.Netlink()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "br0"
-	bridge := &netlink.Bridge{LinkAttrs: attrs}
-	if err := nl.LinkAdd(bridge); err != nil {
-		t.Fatal(err)
-	}
-	if err := nl.LinkSetUp(bridge); err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range []*testnet.Host{g.client, g.backend} {
-		l := n.Connect(g.between, h)
-		enslave(t, g.between, l.A, bridge)
-	}
+	bridge := n.Bridge(g.between, "br0")
+	bridge.Join(g.client)
+	bridge.Join(g.backend)
 	at := func(last byte) map[bool]netip.Addr {
 		v6 := netip.MustParseAddr("fd00:77::").As16()
 		v6[15] = last
@@ -88,27 +77,6 @@ func bridged(t *testing.T) *ground {
 		h.AddAddr(dev, netip.PrefixFrom(addrs[true], 64))
 	}
 	return g
-}
-
-func enslave(t *testing.T, h *testnet.Host, p testnet.Port, bridge netlink.Link) {
-	t.Helper()
-	nl := h.Netlink()
-	l, err := nl.LinkByName(p.Dev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addrs, err := nl.AddrList(l, netlink.FAMILY_ALL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addrs {
-		if err := nl.AddrDel(l, &a); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := nl.LinkSetMaster(l, bridge); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // open delivers answers of the backend's two ports.
@@ -184,24 +152,8 @@ func (g *ground) counts(t *testing.T) bpf.DivertCounts {
 	return n
 }
 
-// echoUDP answers every datagram with who has sent it, and what.
-func (g *ground) echoUDP(t *testing.T, v6 bool) {
+// tellPeerUDP answers every datagram with who has sent it, and what.
+func (g *ground) tellPeerUDP(t *testing.T, v6 bool) {
 	t.Helper()
-	pc, err := g.backend.ListenPacket("udp", netip.AddrPortFrom(g.backendAt[v6], port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b := make([]byte, 65536)
-		for {
-			n, from, err := pc.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			_, _ = pc.WriteTo(append([]byte("from "+from.String()+" "), b[:n]...), from)
-		}
-	}()
-	t.Cleanup(func() { pc.Close(); <-done })
+	g.backend.ServeUDP(netip.AddrPortFrom(g.backendAt[v6], port), testnet.TellPeerUDP)
 }

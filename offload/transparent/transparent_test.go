@@ -76,7 +76,7 @@ func TestAfterClose(t *testing.T) {
 // Datagrams of every size come back, those in fragments too.
 func TestUDP(t *testing.T) {
 	everyKind(t, func(t *testing.T, g *ground, v6 bool) {
-		g.echoUDP(t, v6)
+		g.tellPeerUDP(t, v6)
 		c, err := g.dial("udp", v6, 40001, port)
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestUDP(t *testing.T) {
 			}
 			_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
 			n, err := c.Read(back)
-			want := "from " + netip.AddrPortFrom(g.clientAt[v6], 40001).String() + " "
+			want := netip.AddrPortFrom(g.clientAt[v6], 40001).String() + "\n"
 			if err != nil || !bytes.HasPrefix(back[:n], []byte(want)) || n < size {
 				t.Fatalf("%d bytes: got %d, %v: %.40q", size, n, err, back[:min(n, 60)])
 			}
@@ -175,7 +175,7 @@ func TestSourceChecks(t *testing.T) {
 				if err := testnet.Ask(g.connect(t, v6, 40000), "there?"); err != nil {
 					t.Error(err)
 				}
-				g.echoUDP(t, v6)
+				g.tellPeerUDP(t, v6)
 				c, err := g.dial("udp", v6, 40001, port)
 				if err != nil {
 					t.Fatal(err)

@@ -29,6 +29,7 @@ type Frontend struct {
 	WhenNone      NonePolicy     // what clients get when there is none
 	AllowSources  []netip.Prefix // clients of this frontend; empty = all. On top of Service.Allow
 	ClientAddress ClientAddress  // "" = the service's
+	KeepSources   []netip.Prefix // clients whose address is kept by Transparent, others are masked; empty = all
 
 	// Inside are clients that use InsideSubset in place of Subset, and with them
 	// the host's own addresses. Empty = all clients are outside, the host too.

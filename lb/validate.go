@@ -118,6 +118,7 @@ func validateFrontend(f *faults, at string, fe *Frontend) {
 		word(f, at+".clientAddress", fe.ClientAddress, ClientAddresses)
 	}
 	validatePrefixes(f, at+".allowSources", fe.AllowSources)
+	validatePrefixes(f, at+".keepSources", fe.KeepSources)
 	validatePrefixes(f, at+".inside", fe.Inside)
 }
 

@@ -22,6 +22,7 @@ type transparency struct {
 	// Immutable.
 	log      *slog.Logger
 	registry *flow.Registry
+	node     bool // of a cluster
 
 	it      atomic.Pointer[transparent.Transparent] // nil = no service has asked, or it cannot be
 	missing atomic.Pointer[map[netip.Addr]struct{}] // backends that could not be added; nil = none
@@ -75,7 +76,7 @@ func (t *transparency) openLocked() bool {
 	if t.it.Load() != nil {
 		return true
 	}
-	it, err := transparent.Open(transparent.Options{Peers: max(bpf.DefaultPeers, 2*len(t.peers.by)), Log: t.log})
+	it, err := transparent.Open(transparent.Options{Peers: max(bpf.DefaultPeers, 2*len(t.peers.by)), Log: t.log, Node: t.node})
 	if err != nil {
 		if t.failed != err.Error() {
 			t.log.Error("clients' addresses are masked: services with clientAddress transparent cannot have them (see baton doctor)", "err", err)
@@ -165,7 +166,7 @@ func (t *transparency) close(handedOver bool) error {
 
 // keepAddresses makes the instance able to keep clients' addresses.
 func (in *instance) keepAddresses(o *relay.Options) {
-	t := &transparency{log: in.log, registry: in.registry, peers: newPeers()}
+	t := &transparency{log: in.log, registry: in.registry, node: in.kube != nil, peers: newPeers()}
 	in.transparency, o.Transparency = t, t
 	in.store.Register(store.Backends, "clients' addresses", t)
 	in.onClose(func() error { return t.close(in.handing.isDone()) })

@@ -162,11 +162,13 @@ const (
 	NotTransparentHairpin     NotTransparent = "hairpin"     // the client's host is the backend
 	NotTransparentHostLocal   NotTransparent = "host-local"  // the client or the backend is a process of this host
 	NotTransparentOtherWay    NotTransparent = "other-way"   // answers would not pass by this host
+	NotTransparentOutside     NotTransparent = "outside"     // the client is none of those whose address the frontend keeps
 )
 
 // NotTransparentReasons lists every NotTransparent.
 var NotTransparentReasons = []NotTransparent{
 	NotTransparentUnavailable, NotTransparentFamily, NotTransparentHairpin, NotTransparentHostLocal, NotTransparentOtherWay,
+	NotTransparentOutside,
 }
 
 // HandoffResult is how one attempt to hand a flow over to the kernel ended.

@@ -37,6 +37,9 @@ func (r *Relay) show(fe *store.Frontend, client netip.AddrPort, backend netip.Ad
 	if clientAddressOf(fe) != lb.Transparent {
 		return showing{}
 	}
+	if len(fe.KeepSources) > 0 && !contains(fe.KeepSources, client.Addr()) {
+		return showing{as: flow.ClientMasked, why: flow.NotTransparentOutside}
+	}
 	why, stays := flow.NotTransparentUnavailable, false
 	if r.transparency != nil {
 		why, stays = r.transparency.Ask(client.Addr(), backend)

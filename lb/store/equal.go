@@ -53,7 +53,8 @@ func equalFrontend(a, b *lb.Frontend) bool {
 		a.InsideSubset == b.InsideSubset &&
 		slices.Equal(a.Inside, b.Inside) &&
 		slices.Equal(a.More, b.More) &&
-		slices.Equal(a.AllowSources, b.AllowSources)
+		slices.Equal(a.AllowSources, b.AllowSources) &&
+		slices.Equal(a.KeepSources, b.KeepSources)
 }
 
 func equalBackend(a, b *lb.Backend) bool {

@@ -17,7 +17,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 		p := netip.MustParsePrefix("10.0.0.0/8")
 		s.Allow, s.Deny, s.AcceptProxy = []netip.Prefix{p}, []netip.Prefix{p}, []netip.Prefix{p}
 		s.Frontends[0].More = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
-		s.Frontends[0].AllowSources, s.Frontends[0].Inside = []netip.Prefix{p}, []netip.Prefix{p}
+		s.Frontends[0].AllowSources, s.Frontends[0].Inside, s.Frontends[0].KeepSources = []netip.Prefix{p}, []netip.Prefix{p}, []netip.Prefix{p}
 		s.Backends[1].More = []netip.Addr{netip.MustParseAddr("10.1.0.3")}
 		return &s
 	}

@@ -26,6 +26,10 @@ const repairEvery = time.Minute
 type Options struct {
 	Peers int          // for how many backends there is room at first; 0 = bpf.DefaultPeers
 	Log   *slog.Logger // nil = silence
+
+	// Node says that this host is a node of a cluster: the router of its pods, and of
+	// no network that it shares with others.
+	Node bool
 }
 
 // Transparent has answers to clients' addresses delivered to the sockets of this host.
@@ -69,7 +73,7 @@ func Open(o Options) (_ *Transparent, err error) {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	t.kernel, t.release = handle, handle.Close
-	t.ways = newWays(handle)
+	t.ways = newWays(handle, o.Node)
 	if t.loopback, err = loopback(handle); err != nil {
 		return nil, err
 	}

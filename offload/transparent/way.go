@@ -40,7 +40,10 @@ func (w way) far() bool { return w.gateway || w.tunnel }
 // seen from here; whoever writes "transparent" says that we are. So masked is only what cannot be right whoever is the
 // router: both are far and behind the same device, or one is in a tunnel from host to host, whose other end answers by its
 // own way; or both are on one network, whose answers go from one to the other. On a bridge of ours these come by.
-func judge(client, backend way) flow.NotTransparent {
+//
+// A node of a cluster is the router of its pods alone, for which it has devices: a backend next to it, by the very device that
+// leads to a client afar, is another node, which knows the router to that client as well as we do.
+func judge(client, backend way, node bool) flow.NotTransparent {
 	switch {
 	case client.local || backend.local:
 		return flow.NotTransparentHostLocal
@@ -50,6 +53,8 @@ func judge(client, backend way) flow.NotTransparent {
 		return flow.NotTransparentOtherWay
 	case client.device == backend.device && !client.far() && !client.bridge:
 		return flow.NotTransparentOtherWay
+	case node && client.device == backend.device && client.far():
+		return flow.NotTransparentOtherWay
 	}
 	return ""
 }
@@ -57,6 +62,7 @@ func judge(client, backend way) flow.NotTransparent {
 // ways remembers for a moment what the kernel says of addresses: one client's connections follow each other.
 type ways struct {
 	kernel kernel
+	node   bool // Options.Node
 	now    func() time.Time
 
 	mu    sync.Mutex // guards what follows
@@ -70,8 +76,8 @@ type kind struct {
 	asked          time.Time
 }
 
-func newWays(k kernel) *ways {
-	return &ways{kernel: k, now: time.Now, by: make(map[netip.Addr]way), kinds: make(map[int]kind)}
+func newWays(k kernel, node bool) *ways {
+	return &ways{kernel: k, node: node, now: time.Now, by: make(map[netip.Addr]way), kinds: make(map[int]kind)}
 }
 
 // ask says why a backend cannot see a client's address, and whether answers to it are bridged.
@@ -85,7 +91,7 @@ func (w *ways) ask(client, backend netip.Addr) (why flow.NotTransparent, bridged
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c, b := w.toLocked(client), w.toLocked(backend)
-	return judge(c, b), c.bridge && c.device == b.device
+	return judge(c, b, w.node), c.bridge && c.device == b.device
 }
 
 func (w *ways) toLocked(a netip.Addr) way {

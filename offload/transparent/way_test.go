@@ -17,25 +17,32 @@ func TestJudge(t *testing.T) {
 		name            string
 		client, backend way
 		want            flow.NotTransparent
+		onNode          flow.NotTransparent // "" = the same
 	}{
-		{"networks of ours", near(1), near(2), ""},
-		{"a client from afar, a backend of ours", far(1), near(2), ""},
-		{"the same, by one device: we may be the backend's router", far(1), near(1), ""},
-		{"a client of ours, a backend afar", near(1), far(2), ""},
-		{"both afar, and we are between", far(1), far(2), ""},
-		{"both afar, the same way", far(1), far(1), flow.NotTransparentOtherWay},
-		{"a client from afar, a backend in a tunnel", far(1), way{known: true, device: 2, tunnel: true}, flow.NotTransparentOtherWay},
-		{"a client of ours, a backend in a tunnel", near(1), way{known: true, device: 2, gateway: true, tunnel: true}, ""},
-		{"a client in a tunnel, a backend of ours", way{known: true, device: 2, tunnel: true}, near(1), ""},
-		{"one network", near(1), near(1), flow.NotTransparentOtherWay},
-		{"one network, the backend behind its router", near(1), far(1), flow.NotTransparentOtherWay},
-		{"a bridge of ours", way{known: true, device: 1, bridge: true}, way{known: true, device: 1, bridge: true}, ""},
-		{"the client is this host", way{known: true, local: true}, near(1), flow.NotTransparentHostLocal},
-		{"the backend is this host", near(1), way{known: true, local: true}, flow.NotTransparentHostLocal},
-		{"no route", way{}, near(1), ""},
+		{"networks of ours", near(1), near(2), "", ""},
+		{"a client from afar, a backend of ours", far(1), near(2), "", ""},
+		{"the same, by one device: we may be the backend's router", far(1), near(1), "", flow.NotTransparentOtherWay},
+		{"a client of ours, a backend afar", near(1), far(2), "", ""},
+		{"both afar, and we are between", far(1), far(2), "", ""},
+		{"both afar, the same way", far(1), far(1), flow.NotTransparentOtherWay, ""},
+		{"a client from afar, a backend in a tunnel", far(1), way{known: true, device: 2, tunnel: true}, flow.NotTransparentOtherWay, ""},
+		{"a client of ours, a backend in a tunnel", near(1), way{known: true, device: 2, gateway: true, tunnel: true}, "", ""},
+		{"a client in a tunnel, a backend of ours", way{known: true, device: 2, tunnel: true}, near(1), "", ""},
+		{"one network", near(1), near(1), flow.NotTransparentOtherWay, ""},
+		{"one network, the backend behind its router", near(1), far(1), flow.NotTransparentOtherWay, ""},
+		{"a bridge of ours", way{known: true, device: 1, bridge: true}, way{known: true, device: 1, bridge: true}, "", ""},
+		{"the client is this host", way{known: true, local: true}, near(1), flow.NotTransparentHostLocal, ""},
+		{"the backend is this host", near(1), way{known: true, local: true}, flow.NotTransparentHostLocal, ""},
+		{"no route", way{}, near(1), "", ""},
 	} {
-		if got := judge(tt.client, tt.backend); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		for _, node := range []bool{false, true} {
+			want := tt.want
+			if node && tt.onNode != "" {
+				want = tt.onNode
+			}
+			if got := judge(tt.client, tt.backend, node); got != want {
+				t.Errorf("%s, a node %t: %q, want %q", tt.name, node, got, want)
+			}
 		}
 	}
 }
@@ -67,11 +74,11 @@ func TestWays(t *testing.T) {
 		if err := nl.LinkSetUp(tunnel); err != nil {
 			t.Fatal(err)
 		}
-		if w := newWays(nl).toLocked(netip.MustParseAddr("10.99.0.2")); !w.tunnel || !w.far() {
+		if w := newWays(nl, false).toLocked(netip.MustParseAddr("10.99.0.2")); !w.tunnel || !w.far() {
 			t.Errorf("in a tunnel: %+v", w)
 		}
 	}
-	w := newWays(nl)
+	w := newWays(nl, false)
 	for _, tt := range []struct {
 		client, backend netip.Addr
 		want            flow.NotTransparent
@@ -101,7 +108,7 @@ func TestWays(t *testing.T) {
 // BenchmarkAsk is what a dial pays once a second for each address, and what it pays else.
 func BenchmarkAsk(b *testing.B) {
 	star := testnet.NewStar(b, 1)
-	w := newWays(star.Balancer.Netlink())
+	w := newWays(star.Balancer.Netlink(), false)
 	b.Run("asked", func(b *testing.B) {
 		for b.Loop() {
 			clear(w.by)

@@ -18,7 +18,7 @@ func (t *Translator) frontends(p *port) []lb.Frontend {
 	s := p.service
 	l := frontendList{port: p}
 	for _, a := range s.clusterIPs {
-		l.add(a, p.port, t.internal(s))
+		l.add(a, p.port, t.internal(s, familyOf(a)))
 	}
 	for _, a := range s.lbIPs {
 		fe := t.external(s, familyOf(a))
@@ -54,14 +54,16 @@ func (l *frontendList) add(a netip.Addr, number uint16, fe lb.Frontend) {
 	}
 	fe.SameFamily = true
 	if l.port.client() != "" {
-		fe.ClientAddress = ""
+		fe.ClientAddress, fe.KeepSources = "", nil
 	}
 	l.list = append(l.list, fe)
 }
 
-// internal is a frontend for clients of the cluster. Their addresses are kept.
-func (t *Translator) internal(s *Service) lb.Frontend {
-	fe := lb.Frontend{Subset: lb.NearBackends, ClientAddress: lb.Transparent}
+// internal is a frontend for clients of the cluster. Their addresses are kept; those
+// of others, who have a route to it, are masked where we know who they are: they may
+// be nearer to an endpoint than we are.
+func (t *Translator) internal(s *Service, f lb.Family) lb.Frontend {
+	fe := lb.Frontend{Subset: lb.NearBackends, ClientAddress: lb.Transparent, KeepSources: ofFamily(t.options.ClusterCIDRs, f)}
 	if s.internalLocal {
 		fe.Subset = lb.LocalBackends
 	}

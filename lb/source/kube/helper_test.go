@@ -235,6 +235,9 @@ func frontendLine(s *store.Service, fe *lb.Frontend) string {
 	if fe.ClientAddress != "" {
 		text += " " + string(fe.ClientAddress)
 	}
+	if len(fe.KeepSources) > 0 {
+		text += fmt.Sprintf(" of %v", fe.KeepSources)
+	}
 	if len(fe.AllowSources) > 0 {
 		text += fmt.Sprintf(" from %v", fe.AllowSources)
 	}

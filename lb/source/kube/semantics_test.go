@@ -206,10 +206,24 @@ var rows = []row{
 		objects: of(service("web", "type: NodePort, clusterIPs: [10.96.0.10, 'fd96::10'], externalTrafficPolicy: Local, ports: [{port: 80, nodePort: 30080}]"), web()),
 		want: `
 			default/web
-			tcp://10.96.0.10:80 transparent -> 10.244.1.2:8080 10.244.2.2:8080
-			tcp://[fd96::10]:80 transparent -> refuse
+			tcp://10.96.0.10:80 transparent of [10.244.0.0/16] -> 10.244.1.2:8080 10.244.2.2:8080
+			tcp://[fd96::10]:80 transparent of [fd00:244::/48] -> refuse
 			tcp://0.0.0.0:30080 transparent -> 10.244.1.2:8080 inside [127.0.0.0/8 10.244.0.0/16] -> 10.244.1.2:8080 10.244.2.2:8080
 			tcp://[::]:30080 transparent -> refuse inside [::1/128 fd00:244::/48] -> refuse`,
+	},
+	{
+		name:    "outside-at-cluster-ips",
+		options: Options{ClusterCIDRs: prefixes("10.244.0.0/16")},
+		objects: of(
+			service("web", "clusterIPs: [10.96.0.10, 'fd96::10'], externalIPs: [198.51.100.1], ports: [{port: 80}]"), web(),
+			with(service("kept", "clusterIP: 10.96.0.11, ports: [{port: 80}]"), "metadata: {annotations: {baton.dev/client-address: transparent}}")),
+		want: `
+			default/kept client=transparent
+			tcp://10.96.0.11:80 -> refuse
+			default/web
+			tcp://10.96.0.10:80 transparent of [10.244.0.0/16] -> 10.244.1.2:8080 10.244.2.2:8080
+			tcp://[fd96::10]:80 transparent -> refuse
+			tcp://198.51.100.1:80 masked -> 10.244.1.2:8080 10.244.2.2:8080`,
 	},
 	{
 		name: "no-endpoints",

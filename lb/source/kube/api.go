@@ -138,27 +138,33 @@ func follow[L runtime.Object](kind string, sample runtime.Object, c lister[L], o
 
 func (a *api) services(s *Source) *followed {
 	f := follow(kindService, &corev1.Service{}, a.client.services, metav1.ListOptions{LabelSelector: notForOthers})
-	f.into = &intake{put: func(k types.NamespacedName, object any) {
-		var svc *Service
-		if from, ok := object.(*corev1.Service); ok {
-			svc, _ = ReadService(from) // the Translator knows what is wrong with it
-		}
-		s.queue.setService(k, svc)
-		s.count(kindService, len(f.into.known))
-	}}
+	f.into = &intake{
+		read: func(object any) any {
+			svc, _ := ReadService(object.(*corev1.Service)) // the Translator knows what is wrong with it
+			return svc
+		},
+		put: func(k types.NamespacedName, wanted any) {
+			svc, _ := wanted.(*Service)
+			s.queue.setService(k, svc)
+			s.count(kindService, len(f.into.known))
+		},
+	}
 	return f
 }
 
 func (a *api) slices(s *Source) *followed {
 	f := follow(kindSlice, &discoveryv1.EndpointSlice{}, a.client.slices, metav1.ListOptions{LabelSelector: notForOthers})
-	f.into = &intake{put: func(k types.NamespacedName, object any) {
-		var slice *Slice
-		if from, ok := object.(*discoveryv1.EndpointSlice); ok {
-			slice, _ = ReadSlice(from)
-		}
-		s.queue.setSlice(k, slice)
-		s.count(kindSlice, len(f.into.known))
-	}}
+	f.into = &intake{
+		read: func(object any) any {
+			slice, _ := ReadSlice(object.(*discoveryv1.EndpointSlice))
+			return slice
+		},
+		put: func(k types.NamespacedName, wanted any) {
+			slice, _ := wanted.(*Slice)
+			s.queue.setSlice(k, slice)
+			s.count(kindSlice, len(f.into.known))
+		},
+	}
 	return f
 }
 
@@ -166,17 +172,20 @@ func (a *api) slices(s *Source) *followed {
 func (a *api) nodes(s *Source) *followed {
 	own := fields.OneTermEqualSelector(metav1.ObjectNameField, a.node).String()
 	f := follow(kindNode, &corev1.Node{}, a.client.nodes, metav1.ListOptions{FieldSelector: own})
-	f.into = &intake{put: func(k types.NamespacedName, object any) {
-		if k.Name != a.node { // whatever the server makes of the selector
-			return
-		}
-		n, ok := object.(*corev1.Node)
-		if ok {
-			s.queue.setNode(ReadNode(n))
-		}
-		s.setLeaving(!ok || isLeaving(n))
-		s.count(kindNode, len(f.into.known))
-	}}
+	f.into = &intake{
+		read: func(object any) any { return object }, // there is one
+		put: func(k types.NamespacedName, object any) {
+			if k.Name != a.node { // whatever the server makes of the selector
+				return
+			}
+			n, ok := object.(*corev1.Node)
+			if ok {
+				s.queue.setNode(ReadNode(n))
+			}
+			s.setLeaving(!ok || isLeaving(n))
+			s.count(kindNode, len(f.into.known))
+		},
+	}
 	return f
 }
 

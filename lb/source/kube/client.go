@@ -94,6 +94,7 @@ type eventWriter interface {
 
 // newClient makes a client whose groups share connections and the limit of their rate.
 func newClient(r *rest.Config) (*client, error) {
+	streamLists() // before the library looks at its settings
 	http, err := rest.HTTPClientFor(r)
 	if err != nil {
 		return nil, err

@@ -1,14 +1,19 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	clienttesting "k8s.io/client-go/testing"
@@ -21,10 +26,21 @@ const tcp = flow.TCP
 // fakeClient asks a fake API server.
 func fakeClient(k kubernetes.Interface) *client {
 	return &client{
-		services: k.CoreV1().Services(metav1.NamespaceAll), nodes: k.CoreV1().Nodes(),
-		slices: k.DiscoveryV1().EndpointSlices(metav1.NamespaceAll),
-		events: func(namespace string) eventWriter { return k.EventsV1().Events(namespace) },
+		services: oldLister[*corev1.ServiceList]{k.CoreV1().Services(metav1.NamespaceAll)},
+		slices:   oldLister[*discoveryv1.EndpointSliceList]{k.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)},
+		nodes:    oldLister[*corev1.NodeList]{k.CoreV1().Nodes()},
+		events:   func(namespace string) eventWriter { return k.EventsV1().Events(namespace) },
 	}
+}
+
+// oldLister begins no watch with all that there is, as API servers did before 1.27.
+type oldLister[L runtime.Object] struct{ lister[L] }
+
+func (l oldLister[L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if o.SendInitialEvents != nil {
+		return nil, apierrors.NewInvalid(schema.GroupKind{}, "", nil)
+	}
+	return l.lister.Watch(ctx, o)
 }
 
 // event waits for an event about an object, the note of which has some text.

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/features"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -20,6 +22,24 @@ const (
 	retryMax = 8 * time.Second
 )
 
+// streamLists has the reflectors of this program ask for all that there is as the beginning
+// of a watch: it comes object by object, where a list is in memory whole, as its bytes and
+// as its objects. A server that does not do that says so, and is asked for a list. Who has
+// told the client library by its own variable has decided already.
+var streamLists = sync.OnceFunc(func() {
+	if _, decided := os.LookupEnv("KUBE_FEATURE_" + string(features.WatchListClient)); !decided {
+		features.ReplaceFeatureGates(streaming{features.FeatureGates()})
+	}
+})
+
+// streaming is the client library's settings but for one.
+type streaming struct{ features.Gates }
+
+// Enabled implements features.Gates.
+func (s streaming) Enabled(f features.Feature) bool {
+	return f == features.WatchListClient || s.Gates.Enabled(f)
+}
+
 // followed is one kind of objects as the API server has it.
 type followed struct {
 	kind   string
@@ -27,6 +47,8 @@ type followed struct {
 	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	into   *intake
+
+	streams bool // the watch has begun with all that there is; of the reflector's goroutine
 }
 
 // run follows the kind until ctx ends.
@@ -35,15 +57,21 @@ func (f *followed) run(ctx context.Context, c *contact) {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := f.list(ctx, o)
-			if err == nil {
-				delay.reset()
-				c.heard(f.kind, false)
+			if err != nil {
+				return nil, err
 			}
-			return list, err
+			delay.reset()
+			c.heard(f.kind, false)
+			return f.into.page(list)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return f.open(ctx, o, c, &delay)
 		},
+	}
+	f.into.replaced = func() {
+		if f.streams {
+			c.heard(f.kind, true)
+		}
 	}
 	r := cache.NewReflectorWithOptions(lw, f.sample, f.into, cache.ReflectorOptions{Name: f.kind})
 	for ctx.Err() == nil {
@@ -67,8 +95,13 @@ func (f *followed) open(ctx context.Context, o metav1.ListOptions, c *contact, d
 		w, err := f.watch(ctx, o)
 		if err == nil {
 			delay.reset()
-			c.heard(f.kind, true)
+			if f.streams = o.SendInitialEvents != nil; !f.streams {
+				c.heard(f.kind, true)
+			}
 			return &watched{Interface: w, ended: sync.OnceFunc(func() { c.ended(f.kind) })}, nil
+		}
+		if o.SendInitialEvents != nil && apierrors.IsInvalid(err) {
+			return nil, err // it does not do that
 		}
 		c.failed(ctx, f.kind, err)
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || attempt == openAttempts || ctx.Err() != nil {

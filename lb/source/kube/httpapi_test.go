@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,13 +28,14 @@ import (
 // httpAPI is an API server with as much of one as a source needs, over HTTP: lists,
 // and watches that have nothing to tell but that they are too old.
 type httpAPI struct {
-	t  *testing.T
-	at string
+	t       *testing.T
+	at      string
+	streams bool // a watch may begin with all that there is
 
 	mu      sync.Mutex // guards what follows
 	lists   map[string]runtime.Object
 	version int
-	asked   map[string]string // query of the last list, by path
+	asked   map[string]string // query of the last that asked for all, by path
 	changed chan struct{}     // closed when version changes
 	server  *http.Server
 }
@@ -43,8 +46,8 @@ const (
 	slicesPath   = "/apis/discovery.k8s.io/v1/endpointslices"
 )
 
-func newHTTPAPI(t *testing.T) *httpAPI {
-	h := &httpAPI{t: t, at: "127.0.0.1:0", lists: make(map[string]runtime.Object), asked: make(map[string]string), changed: make(chan struct{})}
+func newHTTPAPI(t *testing.T, streams bool) *httpAPI {
+	h := &httpAPI{t: t, at: "127.0.0.1:0", streams: streams, lists: make(map[string]runtime.Object), asked: make(map[string]string), changed: make(chan struct{})}
 	h.listen()
 	t.Cleanup(h.close)
 	return h
@@ -88,8 +91,8 @@ func (h *httpAPI) set(slices ...discoveryv1.EndpointSlice) {
 func (h *httpAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	list, version, changed := h.lists[r.URL.Path], h.version, h.changed
-	watch := r.URL.Query().Get("watch") != ""
-	if list != nil && !watch {
+	watch, all := r.URL.Query().Get("watch") != "", r.URL.Query().Get("sendInitialEvents") != ""
+	if list != nil && !watch || all && h.streams {
 		h.asked[r.URL.Path] = r.URL.RawQuery
 	}
 	h.mu.Unlock()
@@ -99,10 +102,16 @@ func (h *httpAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	case !watch:
 		_ = json.NewEncoder(w).Encode(list)
+	case all && !h.streams:
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		fmt.Fprintln(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
 	default:
 		w.WriteHeader(http.StatusOK)
+		if all {
+			h.stream(w, list, version)
+		}
 		w.(http.Flusher).Flush()
-		if r.URL.Query().Get("resourceVersion") == strconv.Itoa(version) {
+		if all || r.URL.Query().Get("resourceVersion") == strconv.Itoa(version) {
 			select {
 			case <-changed:
 			case <-r.Context().Done():
@@ -111,6 +120,29 @@ func (h *httpAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`)
 	}
+}
+
+// stream tells all objects of a list, and that these were all.
+func (h *httpAPI) stream(w io.Writer, list runtime.Object, version int) {
+	objects, err := meta.ExtractList(list)
+	if err != nil {
+		h.t.Error(err)
+	}
+	v, k := list.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+	kind := metav1.TypeMeta{APIVersion: v, Kind: strings.TrimSuffix(k, "List")}
+	tell := func(what string, object any) {
+		text, err := json.Marshal(object)
+		if err != nil {
+			h.t.Error(err)
+		}
+		fmt.Fprintf(w, `{"type":"%s","object":{"kind":"%s","apiVersion":"%s",%s}`+"\n", what, kind.Kind, kind.APIVersion, text[1:])
+	}
+	for _, object := range objects {
+		tell("ADDED", object)
+	}
+	tell("BOOKMARK", metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		ResourceVersion: strconv.Itoa(version), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+	}})
 }
 
 // kubeconfig is a file that leads to the server.
@@ -133,7 +165,12 @@ users: [{name: u, user: {}}]
 // By a kubeconfig and over HTTP: it asks for what is its own, and a server that is away
 // when it starts, and again later, is waited for.
 func TestAPIOverHTTP(t *testing.T) {
-	h := newHTTPAPI(t)
+	for name, streams := range map[string]bool{"that streams": true, "that lists": false} {
+		t.Run(name, func(t *testing.T) { overHTTP(t, newHTTPAPI(t, streams)) })
+	}
+}
+
+func overHTTP(t *testing.T, h *httpAPI) {
 	h.set(*slice("web-1", "web", "8080", "10.244.1.2 a"))
 	h.close()
 	c := &cluster{t: t, store: store.New(store.Options{})}
@@ -159,6 +196,9 @@ func TestAPIOverHTTP(t *testing.T) {
 	} {
 		if !strings.Contains(h.asked[path], want) {
 			t.Errorf("%s was asked for with %s", path, h.asked[path])
+		}
+		if strings.Contains(h.asked[path], "sendInitialEvents") != h.streams {
+			t.Errorf("%s was read by %s", path, h.asked[path])
 		}
 	}
 	h.mu.Unlock()

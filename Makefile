@@ -19,12 +19,18 @@ PACKAGE_TIME := 20m
 FUZZ_TIME := 1m
 PKG := ./...
 
-.PHONY: all build generate test test-vm soak perf bench fuzz lint demo clean
+.PHONY: all build image generate test test-vm soak perf bench fuzz lint demo clean
 
 all: build
 
 build:
 	CGO_ENABLED=0 go build -o baton ./cmd/baton
+
+# The image as an archive that podman, docker and ctr load, made with nothing but Go.
+# IMAGE takes flags: make image IMAGE="-name docker.io/library/baton:v1 -arch arm64".
+IMAGE :=
+image:
+	go run ./deploy/container $(IMAGE)
 
 # The committed BPF objects, from their C sources. Building needs no compiler but Go's.
 generate:
@@ -84,5 +90,5 @@ demo:
 	$(B)/as-root.sh ./baton demo
 
 clean:
-	rm -f baton
+	rm -f baton baton-image.tar
 	find . -name '*.test' -type f -delete

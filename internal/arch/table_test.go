@@ -69,6 +69,7 @@ var table = []row{
 	{path: "internal/testvm/wire"},
 
 	{path: "deploy", tests: []string{"lb/source/...", "lb/store", "internal/admin"}},
+	{path: "deploy/container"},
 	{path: "perf", may: []string{"perf/..."}},
 	{path: "perf/load"},
 	{path: "perf/proc"},

@@ -23,6 +23,8 @@ var table = []row{
 	{path: "lb/store", may: []string{"lb", "lb/sched", "internal/flow"}},
 	{path: "lb/pick", may: []string{"lb", "lb/sched", "lb/store", "affinity", "internal/flow"}, pure: true},
 	{path: "lb/handoff", may: []string{"lb", "internal/flow"}, pure: true},
+	{path: "lb/steer", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/steer/...", "affinity", "internal/flow"}},
+	{path: "lb/steer/program", may: []string{"lb", "internal/flow"}, pure: true},
 	{path: "lb/relay", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/handoff", "lb/relay/...", "affinity", "internal/flow"}},
 	{path: "lb/relay/poll"},
 	{path: "lb/relay/pump", may: []string{"internal/flow"}},
@@ -43,7 +45,7 @@ var table = []row{
 		tests: []string{"offload/offloadtest"},
 	},
 	{path: "offload/offloadtest", may: []string{"offload", "offload/bpf", "internal/flow"}},
-	{path: "offload/bpf", may: []string{"lb", "conntrack", "internal/flow", "internal/sysctl"}},
+	{path: "offload/bpf", may: []string{"lb", "lb/steer/program", "conntrack", "internal/flow", "internal/sysctl"}},
 	{path: "offload/transparent", may: []string{"offload/bpf", "lb", "internal/flow"}},
 	{path: "offload/nat", may: []string{"lb", "conntrack", "internal/flow"}},
 

@@ -33,7 +33,7 @@ var table = []row{
 	{path: "lb/relay/datagram"},
 	{path: "lb/health", may: []string{"lb", "lb/store", "sctp/wire", "internal/flow"}},
 	{path: "lb/source/file", may: []string{"lb", "lb/store", "internal/flow"}},
-	{path: "lb/source/kube", may: []string{"lb", "lb/store", "internal/flow"}, tests: []string{"lb/sched"}},
+	{path: "lb/source/kube", may: []string{"lb", "lb/store", "lb/source/file", "internal/flow"}, tests: []string{"lb/sched"}},
 
 	{path: "affinity", may: []string{"internal/flow"}, pure: true},
 

@@ -48,7 +48,7 @@ func (d *decoder) validateDefaults(s service, defaults *node) {
 	for _, err := range fieldErrors(s.Validate()) {
 		field, problem := split(err)
 		if line, ok := locate(defaults, field); ok {
-			d.reportDefault(line, field, problem, err)
+			d.report(line, field, problem, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/source/file"
 )
 
 // The annotations of a Service that Baton knows. Their words are those of
@@ -19,9 +21,14 @@ const (
 	annotationRemoved = annotationPrefix + "on-backend-removed"
 	annotationOffload = annotationPrefix + "offload"
 	annotationDrain   = annotationPrefix + "drain-timeout"
+	annotationPolicy  = annotationPrefix + "policy"
 )
 
-var annotations = []string{annotationBalance, annotationClient, annotationRemoved, annotationOffload, annotationDrain}
+var annotations = []string{annotationBalance, annotationClient, annotationRemoved, annotationOffload, annotationDrain, annotationPolicy}
+
+// notPolicy are the keys of baton.yaml that the object has words for, or the
+// kubelet has seen to.
+var notPolicy = []string{"affinity", "health", "sctp"}
 
 // policies are what a Service says of its flows. Zero values are the defaults of
 // lb.Default.
@@ -32,6 +39,7 @@ type policies struct {
 	removed  lb.RemovedPolicy
 	offload  lb.OffloadMode
 	drain    *time.Duration
+	keys     *lb.Service // what the keys of annotationPolicy make of lb.Default; nil = there are none
 }
 
 func readPolicies(s *corev1.Service, f *faults) policies {
@@ -50,8 +58,42 @@ func readPolicies(s *corev1.Service, f *faults) policies {
 			p.drain = &d
 		}
 	}
+	p.readKeys(s, f)
 	reportUnknown(s, f)
 	return p
+}
+
+// readKeys reads keys of baton.yaml. An annotation of its own goes before the key
+// that it stands for.
+func (p *policies) readKeys(s *corev1.Service, f *faults) {
+	v, ok := s.Annotations[annotationPolicy]
+	if !ok {
+		return
+	}
+	keys := lb.Default("")
+	keys.ClientAddress = "" // by frontend, unless it is said
+	err := file.ParsePolicies(annotationPolicy, []byte(v), &keys, notPolicy...)
+	if err != nil {
+		f.add(annotationPath(annotationPolicy), "%s; the default is served", messages(err))
+		return
+	}
+	p.keys = &keys
+	if p.client == "" {
+		p.client = keys.ClientAddress
+	}
+}
+
+// messages are what is wrong with keys, in one line.
+func messages(err error) string {
+	faults, ok := errors.AsType[file.Faults](err)
+	if !ok {
+		return err.Error()
+	}
+	all := make([]string, len(faults))
+	for i, f := range faults {
+		all[i] = f.Message
+	}
+	return strings.Join(all, "; ")
 }
 
 // readWord reads an annotation that must be one of some words; "" if it is not
@@ -91,6 +133,11 @@ func annotationPath(name string) string { return "metadata.annotations[" + name 
 
 // apply puts the policies into a service made by lb.Default.
 func (p *policies) apply(s *lb.Service) {
+	if k := p.keys; k != nil {
+		s.Mode, s.Balance, s.Timeouts, s.Offload, s.Limits, s.Steer = k.Mode, k.Balance, k.Timeouts, k.Offload, k.Limits, k.Steer
+		s.AcceptProxy, s.Allow, s.Deny = k.AcceptProxy, k.Allow, k.Deny
+		s.OnBackendRemoved, s.DrainTimeout = k.OnBackendRemoved, k.DrainTimeout
+	}
 	s.Affinity = p.affinity
 	if p.balance != "" {
 		s.Balance = p.balance

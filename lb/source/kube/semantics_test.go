@@ -465,6 +465,19 @@ var rows = []row{
 			tcp://10.96.0.10:80 -> refuse
 			tcp://0.0.0.0:30080 -> refuse`,
 	},
+	{
+		name: "policy",
+		objects: of(with(service("web", "clusterIP: 10.96.0.10, ports: [{port: 80}]"), `metadata: {annotations: {
+			baton.dev/offload: always, baton.dev/policy: "{balance: random, offload: {mode: never}, clientAddress: proxy-v1, drainTimeout: 5s}"}}`),
+			with(service("bad", "clusterIP: 10.96.0.11, ports: [{port: 80}]"), `metadata: {annotations: {
+			baton.dev/policy: "{balance: fair, timeouts: {idle: 0s}, affinity: none, name: x}"}}`)),
+		want: `
+			default/bad
+			tcp://10.96.0.11:80 transparent -> refuse
+			default/web balance=random client=proxy-v1 drain=5s offload=always
+			tcp://10.96.0.10:80 -> refuse`,
+		faults: `Service default/bad: metadata.annotations[baton.dev/policy]: unknown key "affinity"; unknown key "name"; balance: "fair" is unknown: use round-robin, least-connections, random, source-hash, maglev; timeouts.idle: 0s is not longer than 0; the default is served`,
+	},
 }
 
 func TestSemantics(t *testing.T) {

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -65,11 +66,12 @@ func (g *guarding) protect(vips []netip.Addr) error {
 	return nil
 }
 
-// unprotect gives up every address that is not among these.
-func (g *guarding) unprotect(but map[netip.Addr]struct{}) error {
+// unprotect gives up those of the addresses that are not among others.
+func (g *guarding) unprotect(vips []netip.Addr, but map[netip.Addr]struct{}) error {
 	var gone []netip.Addr
-	for a := range g.protected {
-		if _, ok := but[a]; !ok {
+	for _, a := range vips {
+		_, kept := but[a]
+		if _, is := g.protected[a]; is && !kept {
 			gone = append(gone, a)
 		}
 	}
@@ -147,5 +149,5 @@ func (g *guarding) close() error {
 	if g.guard == nil {
 		return nil
 	}
-	return g.unprotect(nil)
+	return g.unprotect(slices.Collect(maps.Keys(g.protected)), nil)
 }

@@ -160,7 +160,7 @@ func TestGuardingProtects(t *testing.T) {
 	if fake.calls != 2 || len(fake.vips) != 2 || !g.shares(a) || g.shares(vip.Addr()) {
 		t.Errorf("%d calls, protected %v", fake.calls, fake.vips)
 	}
-	if err := g.unprotect(map[netip.Addr]struct{}{b: {}}); err != nil {
+	if err := g.unprotect([]netip.Addr{a, b, vip.Addr()}, map[netip.Addr]struct{}{b: {}}); err != nil {
 		t.Fatal(err)
 	}
 	if fake.vips[a] || !fake.vips[b] || g.shares(a) || !g.shares(b) {

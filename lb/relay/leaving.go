@@ -38,12 +38,17 @@ func (r *Relay) sweepLocked() {
 		return
 	}
 	busy, err := capture.Connected(slices.Collect(maps.Keys(l.addrs)))
-	before := len(l.addrs)
+	var gone []netip.Addr
 	if err == nil {
-		maps.DeleteFunc(l.addrs, func(a netip.Addr, _ struct{}) bool { return !busy[a] && !r.carried.has(a) })
+		for a := range l.addrs {
+			if !busy[a] && !r.carried.has(a) {
+				gone = append(gone, a)
+				delete(l.addrs, a)
+			}
+		}
 	}
-	if len(l.addrs) < before {
-		r.removeRoutesLocked()
+	if len(gone) > 0 {
+		r.removeRoutesLocked(gone)
 		l.pause = 0
 	}
 	if len(l.addrs) == 0 {

@@ -106,7 +106,7 @@ func (r *Relay) programListenersLocked(c store.Change, without map[lb.FrontendKe
 	wanted := r.wantedListeners(c)
 	r.closeListenersLocked(r.listeners.unwanted(c.Services, wanted))
 	var failures []store.Failure
-	host := sync.OnceValues(capture.ReadHost) // read when it is needed
+	host := sync.OnceValues(r.hostLocked) // read when it is needed
 	for key, fe := range wanted {
 		if _, ok := without[key]; ok {
 			continue

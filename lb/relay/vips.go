@@ -24,7 +24,7 @@ type vips struct {
 	ofService map[string][]netip.Addr // taken by a route
 	users     map[netip.Addr]int      // services that have the address
 	routed    map[netip.Addr]struct{} // as Ensure was told last
-	ensured   bool                    // Ensure has been called
+	ensured   bool                    // the routes are as Ensure was told; else it must be called
 	warned    string                  // what was logged last
 	left      bool                    // they are another process's
 	leaving   leaving
@@ -43,15 +43,15 @@ func (r *Relay) programVIPsLocked(c store.Change) []store.Failure {
 	if len(news) == 0 {
 		return nil
 	}
-	host, err := capture.ReadHost()
+	host, err := r.hostLocked()
 	if err != nil {
 		return failAll(news, fmt.Errorf("read this host's addresses: %w", err))
 	}
 	added, failures := r.vips.use(news, host)
-	if !added {
+	if len(added) == 0 {
 		return failures
 	}
-	report, err := r.ensureLocked()
+	report, err := r.changeLocked(added, nil)
 	if err != nil {
 		return append(failures, failAll(news, err)...)
 	}
@@ -82,9 +82,17 @@ func (r *Relay) newFrontends(c store.Change) (news []*store.Frontend) {
 	return news
 }
 
-// use notes which services use which addresses, and reports whether one of them
-// needs a route that is not there. What cannot be a VIP is the frontend's failure.
-func (v *vips) use(news []*store.Frontend, host *capture.Host) (added bool, failures []store.Failure) {
+// hostLocked is what this host has now.
+func (r *Relay) hostLocked() (*capture.Host, error) {
+	if r.vips.routes != nil {
+		return r.vips.routes.Host()
+	}
+	return capture.ReadHost()
+}
+
+// use notes which services use which addresses, and lists those that need a route
+// that is not there. What cannot be a VIP is the frontend's failure.
+func (v *vips) use(news []*store.Frontend, host *capture.Host) (added []netip.Addr, failures []store.Failure) {
 	for _, fe := range news {
 		addr, name := fe.Address.Addr(), fe.Service.Name
 		mode, err := v.taking.decide(addr, host)
@@ -101,7 +109,7 @@ func (v *vips) use(news []*store.Frontend, host *capture.Host) (added bool, fail
 			delete(v.leaving.addrs, addr)
 		}
 		if _, ok := v.routed[addr]; !ok {
-			added = true
+			added = append(added, addr)
 		}
 	}
 	return added, failures
@@ -138,6 +146,13 @@ func failure(fe *store.Frontend, err error) store.Failure {
 	return store.Failure{Service: fe.Service.Name, Frontend: fe.FrontendKey, Err: err}
 }
 
+// all lists the addresses that are to have a route.
+func (v *vips) all() []netip.Addr {
+	all := make([]netip.Addr, 0, len(v.users)+len(v.leaving.addrs))
+	all = slices.AppendSeq(all, maps.Keys(v.users))
+	return slices.AppendSeq(all, maps.Keys(v.leaving.addrs))
+}
+
 // ensureLocked makes the routes those of the addresses in use.
 func (r *Relay) ensureLocked() (capture.Report, error) {
 	v := &r.vips
@@ -149,27 +164,72 @@ func (r *Relay) ensureLocked() (capture.Report, error) {
 		v.routes = routes
 		r.running.Go(func() { r.watchRoutes(routes) })
 	}
-	all := make([]netip.Addr, 0, len(v.users)+len(v.leaving.addrs))
-	all = slices.AppendSeq(all, maps.Keys(v.users))
-	all = slices.AppendSeq(all, maps.Keys(v.leaving.addrs))
+	all := v.all()
 	if err := r.guarding.protect(all); err != nil {
 		return capture.Report{}, err
 	}
 	report, err := v.routes.Ensure(all)
-	if err != nil {
-		return report, err
+	if err == nil {
+		err = r.routedLocked(report)
 	}
-	v.ensured = true
+	v.ensured = err == nil
+	return report, err
+}
+
+// changeLocked is ensureLocked when these addresses have come into use, and these are
+// no longer: the usual round, of one service among many.
+func (r *Relay) changeLocked(added, removed []netip.Addr) (capture.Report, error) {
+	v := &r.vips
+	if !v.ensured {
+		return r.ensureLocked()
+	}
+	if err := r.guarding.protect(added); err != nil {
+		return capture.Report{}, err
+	}
+	report, err := v.routes.Change(added, removed)
+	switch {
+	case err != nil:
+	case report.Whole:
+		err = r.routedLocked(report)
+	default:
+		err = r.someRoutedLocked(added, removed, report)
+	}
+	v.ensured = err == nil
+	return report, err
+}
+
+// someRoutedLocked notes which of these addresses have a route now.
+func (r *Relay) someRoutedLocked(added, removed []netip.Addr, report capture.Report) error {
+	routed := maps.Clone(r.vips.routed)
+	for _, a := range removed {
+		delete(routed, a)
+	}
+	for _, a := range added {
+		if report.Refused[a] == nil {
+			routed[a] = struct{}{}
+		}
+	}
+	r.setRoutedLocked(routed)
+	return r.guarding.unprotect(slices.Concat(added, removed), routed)
+}
+
+// routedLocked notes what has a route after a look at all of them.
+func (r *Relay) routedLocked(report capture.Report) error {
+	all := r.vips.all()
 	routed := make(map[netip.Addr]struct{}, len(all))
 	for _, a := range all {
 		if report.Refused[a] == nil {
 			routed[a] = struct{}{}
 		}
 	}
-	v.routed = routed
-	r.routed.Store(&routed)
+	r.setRoutedLocked(routed)
 	r.warnLocked(report, all)
-	return report, r.guarding.unprotect(v.routed)
+	return r.guarding.unprotect(slices.Collect(maps.Keys(r.guarding.protected)), routed)
+}
+
+func (r *Relay) setRoutedLocked(routed map[netip.Addr]struct{}) {
+	r.vips.routed = routed
+	r.routed.Store(&routed)
 }
 
 // watchRoutes makes the routes right again when addresses of the host come and
@@ -281,13 +341,13 @@ func failAll(news []*store.Frontend, err error) (failures []store.Failure) {
 func (r *Relay) cleanVIPsLocked(c store.Change) {
 	r.vips.unuse(c)
 	if c.Synced && !r.vips.ensured {
-		r.removeRoutesLocked()
+		r.removeRoutesLocked(nil)
 	}
 	r.sweepLocked()
 }
 
-func (r *Relay) removeRoutesLocked() {
-	if _, err := r.ensureLocked(); err != nil && !errors.Is(err, capture.ErrPermission) {
+func (r *Relay) removeRoutesLocked(gone []netip.Addr) {
+	if _, err := r.changeLocked(nil, gone); err != nil && !errors.Is(err, capture.ErrPermission) {
 		r.log.Warn("routes of addresses that are no longer used stay behind", "err", err)
 	}
 }
@@ -301,7 +361,7 @@ func (v *vips) inherit(routed []netip.Addr) {
 
 // leave makes the routes another process's: close does not remove them.
 func (v *vips) leave() {
-	v.left, v.routed = true, nil
+	v.left, v.ensured, v.routed = true, false, nil
 	v.leaving.stop()
 }
 

@@ -140,7 +140,7 @@ func appendAttr(msg []byte, kind uint16, value []byte) []byte {
 
 // add makes those of the new routes that it can, and returns what is left to try one by one. When that cannot be said of some,
 // they are to be replaced, which is right in either case.
-func (b *bulk) add(changes []change, report *Report) (rest []change) {
+func (b *bulk) add(changes []change, added func(change)) (rest []change) {
 	var news []change
 	for _, c := range changes {
 		if c.replace {
@@ -153,7 +153,7 @@ func (b *bulk) add(changes []change, report *Report) (rest []change) {
 	for i, c := range news {
 		switch {
 		case i < len(done) && done[i]:
-			report.added(c.vip)
+			added(c)
 		default:
 			c.again = err != nil
 			rest = append(rest, c)

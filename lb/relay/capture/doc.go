@@ -23,6 +23,12 @@
 // When the address of the hint goes away, IPv6 forgets the hint and IPv4 goes on using an address that is gone; when the
 // loopback device goes down the IPv6 routes go. Calling Ensure again repairs both; Routes.Watch says when.
 //
+// # What is read when
+//
+// A host has as many routes of ours as VIPs, and to read them all for each service that comes is most of what that service
+// costs. Ensure does; Change believes what was read last (view.go) unless the kernel has said that somebody else changed an
+// address, a device or a route since, or more than it could say, or a minute has passed.
+//
 // # ARP
 //
 // For IPv6 the kernel answers neighbour solicitations for configured addresses only. For IPv4 it answers ARP for

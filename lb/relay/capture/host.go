@@ -14,11 +14,12 @@ import (
 // routes of ours.
 type Host struct {
 	addrs    map[netip.Addr]address
-	local    map[netip.Addr]string   // by a local route of somebody else, to one address; says whose
-	wide     map[netip.Prefix]string // the same, to more than one
-	special  map[netip.Addr]string   // broadcast and anycast addresses
-	gateways map[netip.Addr]string   // next hops; says the route
-	ours     map[netip.Addr]netip.Addr
+	local    map[netip.Addr]string     // by a local route of somebody else, to one address; says whose
+	wide     map[netip.Prefix]string   // the same, to more than one
+	special  map[netip.Addr]string     // broadcast and anycast addresses
+	gateways map[netip.Addr]string     // next hops; says the route
+	ours     map[netip.Addr]netip.Addr // VIPs with a route of ours, and its source hint
+	routed4  int                       // of ours, those of IPv4
 	devices  map[int]device
 	defaults []netlink.Route // default routes of the main table
 }
@@ -157,7 +158,7 @@ func (h *Host) addRoute(r netlink.Route) {
 func (h *Host) addLocal(r netlink.Route, prefix netip.Prefix) {
 	if isOurs(r) {
 		hint, _ := netip.AddrFromSlice(r.Src)
-		h.ours[prefix.Addr()] = hint.Unmap()
+		h.route(prefix.Addr(), hint.Unmap())
 		return
 	}
 	if _, ok := h.addrs[prefix.Addr()]; ok && prefix.IsSingleIP() {
@@ -169,6 +170,22 @@ func (h *Host) addLocal(r netlink.Route, prefix netip.Prefix) {
 	} else {
 		h.wide[prefix] = by
 	}
+}
+
+// route notes a route of ours.
+func (h *Host) route(vip, hint netip.Addr) {
+	if _, known := h.ours[vip]; !known && vip.Is4() {
+		h.routed4++
+	}
+	h.ours[vip] = hint
+}
+
+// unroute notes that one is gone.
+func (h *Host) unroute(vip netip.Addr) {
+	if _, known := h.ours[vip]; known && vip.Is4() {
+		h.routed4--
+	}
+	delete(h.ours, vip)
 }
 
 // isOurs says whether a route is one that Routes made.

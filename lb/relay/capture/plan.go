@@ -10,8 +10,7 @@ import (
 type plan struct {
 	changes []change
 	remove  []netip.Addr
-	kept4   bool   // an IPv4 route of ours is there and stays
-	new4    bool   // one is among the changes
+	ipv4    bool   // an IPv4 route of ours is there and stays, or is to be made
 	report  Report // as it is without the changes
 }
 
@@ -23,22 +22,26 @@ type change struct {
 }
 
 // makePlan compares what is wanted with what the host has.
-func makePlan(host *Host, vips []netip.Addr) *plan {
+func makePlan(host *Host, wanted map[netip.Addr]bool) *plan {
+	gone := slices.DeleteFunc(sortedKeys(host.ours), func(vip netip.Addr) bool { return wanted[vip] })
+	p := makeSmallPlan(host, wanted, sortedKeys(wanted), gone)
+	p.report.Whole = true
+	return p
+}
+
+// makeSmallPlan does so for some of the VIPs, wanted and not.
+func makeSmallPlan(host *Host, wanted map[netip.Addr]bool, some, gone []netip.Addr) *plan {
 	p := &plan{report: Report{Local: make(map[netip.Addr]string), Refused: make(map[netip.Addr]error)}}
-	wanted := make(map[netip.Addr]bool, len(vips))
-	for _, vip := range vips {
-		wanted[vip.Unmap()] = true
-	}
 	hint4, hint6 := host.source(true, wanted), host.source(false, wanted)
-	for _, vip := range sortedKeys(wanted) {
+	for _, vip := range some {
 		hint := hint6
 		if vip.Is4() {
 			hint = hint4
 		}
 		p.want(host, vip, hint)
 	}
-	for _, vip := range sortedKeys(host.ours) {
-		if !wanted[vip] {
+	for _, vip := range gone {
+		if _, ours := host.ours[vip]; ours {
 			p.remove = append(p.remove, vip)
 		}
 	}
@@ -52,7 +55,7 @@ func (p *plan) want(host *Host, vip, hint netip.Addr) {
 			p.changes = append(p.changes, change{vip: vip, hint: hint, replace: true})
 		}
 		p.report.Routed++
-		p.kept4 = p.kept4 || vip.Is4()
+		p.ipv4 = p.ipv4 || vip.Is4()
 		if by, ok := host.Local(vip); ok {
 			p.report.Local[vip] = by
 		}
@@ -67,7 +70,7 @@ func (p *plan) want(host *Host, vip, hint netip.Addr) {
 		return
 	}
 	p.changes = append(p.changes, change{vip: vip, hint: hint})
-	p.new4 = p.new4 || vip.Is4()
+	p.ipv4 = p.ipv4 || vip.Is4()
 }
 
 // unanswered warns of IPv4 AnyIP routes of others: what keeps our VIPs from being answered keeps theirs too.

@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -47,8 +48,12 @@ type Routes struct {
 	// mu guards what follows, and the kernel's tables against two operations at once.
 	mu     sync.Mutex
 	arp    arpGuard
+	view   view
+	wanted map[netip.Addr]bool // VIPs, as Ensure and Change have been told
 	closed bool
 }
+
+var errClosed = errors.New("routes are closed")
 
 // Report says how it stands with each VIP after Ensure.
 type Report struct {
@@ -57,11 +62,11 @@ type Report struct {
 	Replaced int // routes with another source hint than before
 	Removed  int
 
+	// Whole: it is about every VIP. Else it is about those that were added, what is counted and the warnings too.
+	Whole    bool
 	Local    map[netip.Addr]string // VIPs that are local without us, and by what
 	Refused  map[netip.Addr]error  // VIPs that got no route; see Host.Check, or the kernel's word
 	Warnings []string              // what is less than promised, with what to do about it
-
-	added4 int // of Added, those of IPv4
 }
 
 // OpenRoutes takes over the routes of the calling thread's namespace. It changes nothing yet: what a process before has
@@ -78,6 +83,7 @@ func OpenRoutes(p RoutesParams) (_ *Routes, err error) {
 	r, err := newRoutes(ns, nl, nl.Close, p)
 	if err == nil {
 		r.bulk = &bulk{ns: ns, loopback: r.loopback}
+		r.view.open(ns)
 	}
 	return r, err
 }
@@ -115,36 +121,82 @@ func (r *Routes) Ensure(vips []netip.Addr) (Report, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return Report{}, errors.New("routes are closed")
+		return Report{}, errClosed
 	}
-	host, err := readHost(r.kernel)
+	r.wanted = setOf(vips)
+	host, err := r.view.readAnew(r.kernel)
 	if err != nil {
 		return Report{}, err
 	}
-	return r.apply(host, makePlan(host, vips))
+	return r.apply(host, makePlan(host, r.wanted))
+}
+
+// Change is Ensure for the VIPs of before, with some more and without some. It costs what these cost, as long as nobody
+// else has changed what the namespace has; then, and now and then, it looks at everything. After an error Ensure must be
+// called.
+func (r *Routes) Change(add, remove []netip.Addr) (Report, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return Report{}, errClosed
+	}
+	if r.wanted == nil {
+		r.wanted = make(map[netip.Addr]bool)
+	}
+	added, removed := setOf(add), setOf(remove)
+	for vip := range removed {
+		if !added[vip] {
+			delete(r.wanted, vip)
+		}
+	}
+	maps.Copy(r.wanted, added)
+	host, anew, err := r.view.get(r.kernel)
+	if err != nil {
+		return Report{}, err
+	}
+	if anew || host.routed4 == 0 && slices.ContainsFunc(sortedKeys(added), netip.Addr.Is4) { // ARP is to be seen to
+		return r.apply(host, makePlan(host, r.wanted))
+	}
+	gone := slices.DeleteFunc(sortedKeys(removed), func(vip netip.Addr) bool { return r.wanted[vip] })
+	return r.apply(host, makeSmallPlan(host, r.wanted, sortedKeys(added), gone))
+}
+
+func setOf(vips []netip.Addr) map[netip.Addr]bool {
+	set := make(map[netip.Addr]bool, len(vips))
+	for _, vip := range vips {
+		set[vip.Unmap()] = true
+	}
+	return set
 }
 
 // apply makes a plan true.
 func (r *Routes) apply(host *Host, p *plan) (Report, error) {
 	report := p.report
-	if p.kept4 || p.new4 {
+	if report.Whole && p.ipv4 {
 		if err := r.arp.raise(); err != nil {
 			report.Warnings = append(report.Warnings, fmt.Sprintf("this host answers ARP for the IPv4 VIPs (%v); "+
 				"set net.ipv4.conf.all.arp_ignore=3 and net.ipv4.conf.all.arp_announce=2", err))
 		}
 		report.Warnings = append(report.Warnings, host.unanswered()...)
 	}
+	added := func(c change) {
+		report.Added++
+		report.Routed++
+		host.route(c.vip, c.hint)
+	}
 	changes := p.changes
 	if r.bulk != nil && len(changes) > fewRoutes {
-		changes = r.bulk.add(changes, &report)
+		changes = r.bulk.add(changes, added)
 	}
 	for _, c := range changes {
-		r.change(c, &report)
+		r.change(c, host, &report, added)
 	}
-	removed, left, err := r.removeAll(p.remove)
+	removed, err := r.removeAll(p.remove)
 	report.Removed += len(removed)
-	p.kept4 = p.kept4 || slices.ContainsFunc(left, netip.Addr.Is4)
-	if !p.kept4 && report.added4 == 0 {
+	for _, vip := range removed {
+		host.unroute(vip)
+	}
+	if host.routed4 == 0 && (report.Whole || len(removed) > 0) {
 		_, restoreErr := r.arp.restore()
 		err = errors.Join(err, restoreErr)
 	}
@@ -152,7 +204,7 @@ func (r *Routes) apply(host *Host, p *plan) (Report, error) {
 }
 
 // change makes or replaces one route.
-func (r *Routes) change(c change, report *Report) {
+func (r *Routes) change(c change, host *Host, report *Report, added func(change)) {
 	if c.replace {
 		if err := r.kernel.RouteReplace(r.route(c.vip, c.hint)); err != nil {
 			report.Warnings = append(report.Warnings,
@@ -160,6 +212,7 @@ func (r *Routes) change(c change, report *Report) {
 			return
 		}
 		report.Replaced++
+		host.route(c.vip, c.hint)
 		return
 	}
 	add := r.kernel.RouteAdd
@@ -170,30 +223,22 @@ func (r *Routes) change(c change, report *Report) {
 		report.Refused[c.vip] = fmt.Errorf("add local route for %s: %w", c.vip, explainRoute(err))
 		return
 	}
-	report.added(c.vip)
+	added(c)
 }
 
-func (r *Report) added(vip netip.Addr) {
-	r.Added++
-	r.Routed++
-	if vip.Is4() {
-		r.added4++
-	}
-}
-
-// removeAll takes routes away; left are those that the error is about.
-func (r *Routes) removeAll(vips []netip.Addr) (removed, left []netip.Addr, err error) {
+// removeAll takes routes away. The error is about those that it could not.
+func (r *Routes) removeAll(vips []netip.Addr) (removed []netip.Addr, err error) {
 	if r.bulk != nil && len(vips) > fewRoutes {
 		removed, vips = r.bulk.remove(vips)
 	}
 	for _, vip := range vips {
 		if removeErr := r.remove(vip); removeErr != nil {
-			left, err = append(left, vip), errors.Join(err, removeErr)
+			err = errors.Join(err, removeErr)
 			continue
 		}
 		removed = append(removed, vip)
 	}
-	return removed, left, err
+	return removed, err
 }
 
 // remove takes a route away; one that is gone already is fine.
@@ -253,6 +298,7 @@ func (r *Routes) Detach() error {
 
 func (r *Routes) shut() error {
 	r.closed = true
+	r.view.close()
 	r.release()
 	return r.ns.Close()
 }
@@ -263,7 +309,7 @@ func (r *Routes) clear() (did []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	removed, _, err := r.removeAll(sortedKeys(host.ours))
+	removed, err := r.removeAll(sortedKeys(host.ours))
 	for _, vip := range removed {
 		did = append(did, fmt.Sprintf("route local %s", vip))
 	}

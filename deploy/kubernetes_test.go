@@ -166,15 +166,26 @@ func TestDaemonSetUpdates(t *testing.T) {
 			t.Errorf("the probe %v cannot tell the next process from the old one", p.Exec.Command)
 		}
 	}
-	exit := time.Duration(0)
-	for _, arg := range c.Args {
-		if v, ok := strings.CutPrefix(arg, "--exit-timeout="); ok {
-			exit, _ = time.ParseDuration(v)
+	exit, await := durationArg(t, c.Args, "--exit-timeout"), durationArg(t, c.Args, "--await-successor")
+	if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace <= exit+await {
+		t.Errorf("it is killed after %v, and flows have %v after %v", grace, exit, await)
+	}
+}
+
+// durationArg is what a flag says.
+func durationArg(t *testing.T, args []string, flag string) time.Duration {
+	t.Helper()
+	for _, arg := range args {
+		if v, ok := strings.CutPrefix(arg, flag+"="); ok {
+			d, err := time.ParseDuration(v)
+			if err != nil || d == 0 {
+				t.Errorf("%s: %v", arg, err)
+			}
+			return d
 		}
 	}
-	if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; exit == 0 || grace <= exit {
-		t.Errorf("it is killed after %v, and flows have %v", grace, exit)
-	}
+	t.Errorf("it is run without %s", flag)
+	return 0
 }
 
 // The pod that cleans up reaches what the daemon's leave.

@@ -56,6 +56,13 @@ func (h *handing) abort() {
 	}
 }
 
+// isUnderWay reports whether another process is taking over.
+func (h *handing) isUnderWay() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.pipe != nil
+}
+
 // isDone reports whether another process has everything.
 func (h *handing) isDone() bool {
 	select {

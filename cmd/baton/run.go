@@ -24,6 +24,7 @@ type runOptions struct {
 	logFormat   string
 	flowsOnExit string
 	exitTimeout time.Duration
+	await       time.Duration // for a next process, before a stop; 0 = not
 	accessLog   bool
 	xdp         bool
 	upgrade     bool
@@ -82,6 +83,7 @@ this one exits with 1.`,
 	f.StringVar(&o.logFormat, "log-format", "text", "text | json")
 	f.StringVar(&o.flowsOnExit, "flows-on-exit", "keep", "what a stop does to flows: keep (those in the kernel live on, the others drain) | drain | reset")
 	f.DurationVar(&o.exitTimeout, "exit-timeout", 30*time.Second, "how long a stop waits for flows to end")
+	f.DurationVar(&o.await, "await-successor", 0, "how long a stop goes on serving first, for the next process to take over with --upgrade (0 = not at all)")
 	f.BoolVar(&o.upgrade, "upgrade", false, "take over from the instance that runs in this network namespace, if there is one")
 	f.BoolVar(&o.accessLog, "access-log", false, "log a line for each flow that ends")
 	f.BoolVar(&o.xdp, "xdp", false, "forward offloaded flows in XDP too, on network cards whose driver has it (some restart their queues for that)")
@@ -101,6 +103,8 @@ func (o *runOptions) check() error {
 		return fmt.Errorf("--flows-on-exit %q: use keep, drain or reset", o.flowsOnExit)
 	case o.exitTimeout < 0:
 		return fmt.Errorf("--exit-timeout %s is negative", o.exitTimeout)
+	case o.await < 0:
+		return fmt.Errorf("--await-successor %s is negative", o.await)
 	}
 	return nil
 }
@@ -150,6 +154,7 @@ func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 	counts := in.store.Snapshot().Counts()
 	log.Info("serving", "services", counts.Services, "frontends", counts.Frontends, "backends", counts.Backends,
 		"config", in.o.source(), "socket", in.o.socket, "pid", os.Getpid())
+	var waited <-chan time.Time // for the next process, in vain; nil = nobody waits
 	for {
 		select {
 		case s := <-signals:
@@ -158,7 +163,18 @@ func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 				in.source.Reload()
 				continue
 			}
+			if in.o.await > 0 && waited == nil {
+				log.Info("stopping soon: the next process may take over first", "signal", s.String(), "within", in.o.await)
+				waited = time.After(in.o.await)
+				continue
+			}
 			log.Info("stopping", "signal", s.String(), "flows", in.relay.Flows())
+		case <-waited:
+			if in.handing.isUnderWay() {
+				waited = time.After(time.Second)
+				continue
+			}
+			log.Info("stopping: no other process has taken over", "flows", in.relay.Flows())
 		case <-in.handing.done:
 			in.log.Info("handed over: the flows that are open here have time to end", "flows", in.relay.Flows(),
 				"timeout", in.o.exitTimeout, "socket", in.aside)

@@ -232,7 +232,11 @@ func (in *instance) openKube() error {
 // kubernetesState is what metrics show of the source.
 func (in *instance) kubernetesState() admin.KubernetesState {
 	st := in.objects.Status()
-	return admin.KubernetesState{Stale: st.Stale, Objects: st.Objects, Faults: st.Faults, Queued: st.Queued, Synced: st.InForce}
+	return admin.KubernetesState{
+		Stale: st.Stale, Objects: st.Objects, Faults: st.Faults, Queued: st.Queued, Synced: st.InForce,
+		Services:  admin.KubernetesChanges{Total: st.Came.Services, Pending: st.Pending.Services},
+		Endpoints: admin.KubernetesChanges{Total: st.Came.Slices, Pending: st.Pending.Slices},
+	}
 }
 
 // nodeStatus is what load balancers are told of the node.

@@ -13,6 +13,14 @@ type KubernetesState struct {
 	Faults  map[string]int // that stand now, by kind of object
 	Queued  time.Time      // when a change came last; zero = never
 	Synced  time.Time      // when all that had come was in force last; zero = never
+
+	Services, Endpoints KubernetesChanges // of Services, and of slices of endpoints
+}
+
+// KubernetesChanges are those of one kind of objects.
+type KubernetesChanges struct {
+	Total   int // that have come
+	Pending int // objects whose newest is not in force
 }
 
 const (
@@ -25,6 +33,10 @@ const (
 	helpNetProg    = "Time from a change of a pod or service to when it was in force here."
 	helpSyncedLast = "When all changes that had come were in force last."
 	helpQueuedLast = "When a change came last."
+	helpServices   = "Changes of Services that have come."
+	helpServicesIn = "Services whose newest change is not in force."
+	helpSlices     = "Changes of slices of endpoints that have come."
+	helpSlicesIn   = "Slices of endpoints whose newest change is not in force."
 	kubeProxy      = "kubeproxy_"
 )
 
@@ -34,6 +46,10 @@ var (
 	descKubeFaults  = prometheus.NewDesc("baton_kubernetes_faults", helpKubeFaults, []string{"kind"}, nil)
 	descSyncedLast  = prometheus.NewDesc(kubeProxy+"sync_proxy_rules_last_timestamp_seconds", helpSyncedLast, nil, nil)
 	descQueuedLast  = prometheus.NewDesc(kubeProxy+"sync_proxy_rules_last_queued_timestamp_seconds", helpQueuedLast, nil, nil)
+	descServices    = prometheus.NewDesc(kubeProxy+"sync_proxy_rules_service_changes_total", helpServices, nil, nil)
+	descServicesIn  = prometheus.NewDesc(kubeProxy+"sync_proxy_rules_service_changes_pending", helpServicesIn, nil, nil)
+	descSlices      = prometheus.NewDesc(kubeProxy+"sync_proxy_rules_endpoint_changes_total", helpSlices, nil, nil)
+	descSlicesIn    = prometheus.NewDesc(kubeProxy+"sync_proxy_rules_endpoint_changes_pending", helpSlicesIn, nil, nil)
 )
 
 // ForKubernetes has the metrics of a source of Kubernetes objects shown too.
@@ -66,7 +82,9 @@ type kubernetesCollector struct{ state func() KubernetesState }
 var _ prometheus.Collector = kubernetesCollector{}
 
 func (kubernetesCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descKubeStale, descKubeObjects, descKubeFaults, descSyncedLast, descQueuedLast} {
+	for _, d := range []*prometheus.Desc{
+		descKubeStale, descKubeObjects, descKubeFaults, descSyncedLast, descQueuedLast, descServices, descServicesIn, descSlices, descSlicesIn,
+	} {
 		out <- d
 	}
 }
@@ -82,6 +100,10 @@ func (c kubernetesCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- gauge(descSyncedLast, unixSeconds(st.Synced))
 	out <- gauge(descQueuedLast, unixSeconds(st.Queued))
+	out <- counter(descServices, uint64(st.Services.Total))
+	out <- gauge(descServicesIn, float64(st.Services.Pending))
+	out <- counter(descSlices, uint64(st.Endpoints.Total))
+	out <- gauge(descSlicesIn, float64(st.Endpoints.Pending))
 }
 
 // unixSeconds is 0 for a time that has not come yet.

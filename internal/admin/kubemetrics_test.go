@@ -11,6 +11,7 @@ func TestKubernetesMetrics(t *testing.T) {
 	state := KubernetesState{
 		Stale: 90 * time.Second, Queued: time.Unix(1000, 5e8), Synced: time.Unix(1001, 0),
 		Objects: map[string]int{"Service": 3}, Faults: map[string]int{"Service": 1, "EndpointSlice": 0},
+		Services: KubernetesChanges{Total: 7, Pending: 2}, Endpoints: KubernetesChanges{Total: 11, Pending: 3},
 	}
 	if err := m.ForKubernetes(func() KubernetesState { return state }); err != nil {
 		t.Fatal(err)
@@ -29,6 +30,10 @@ func TestKubernetesMetrics(t *testing.T) {
 		`kubeproxy_sync_proxy_rules_duration_seconds_bucket{le="16.384"} 1`,
 		"kubeproxy_sync_proxy_rules_last_timestamp_seconds 1001",
 		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds 1000.5",
+		"kubeproxy_sync_proxy_rules_service_changes_total 7",
+		"kubeproxy_sync_proxy_rules_service_changes_pending 2",
+		"kubeproxy_sync_proxy_rules_endpoint_changes_total 11",
+		"kubeproxy_sync_proxy_rules_endpoint_changes_pending 3",
 		`kubeproxy_network_programming_duration_seconds_bucket{le="1"} 0`,
 		`kubeproxy_network_programming_duration_seconds_bucket{le="2"} 1`,
 		`kubeproxy_network_programming_duration_seconds_bucket{le="300"} 1`,

@@ -208,7 +208,8 @@ func TestKubeObjects(t *testing.T) {
 	_, body := c.fetch("http://127.0.0.1:10249/metrics")
 	for _, want := range []string{
 		"kubeproxy_sync_proxy_rules_duration_seconds_count ", "kubeproxy_sync_proxy_rules_last_timestamp_seconds ",
-		"kubeproxy_network_programming_duration_seconds_count 0", "baton_kubernetes_stale_seconds 0", `baton_kubernetes_objects{kind="Service"} 4`,
+		"kubeproxy_network_programming_duration_seconds_count 0", "kubeproxy_sync_proxy_rules_service_changes_total ", "kubeproxy_sync_proxy_rules_endpoint_changes_pending 0",
+		"baton_kubernetes_stale_seconds 0", `baton_kubernetes_objects{kind="Service"} 4`,
 	} {
 		if !strings.Contains(body, "\n"+want) {
 			t.Errorf("no metric %s", want)

@@ -284,7 +284,7 @@ func TestAPIProgrammingTime(t *testing.T) {
 		}
 		return nil
 	})
-	if st := c.source.Status(); st.InForce.IsZero() || st.InForce.Before(st.Queued) {
+	if st := c.source.Status(); st.InForce.IsZero() || st.InForce.Before(st.Queued) || st.Came != (Counts{1, 2}) || st.Pending != (Counts{}) {
 		t.Errorf("%+v", st)
 	}
 }

@@ -66,10 +66,10 @@ func (f *files) put(s *Source, b *batch, o Object, value any) {
 	switch o.Kind {
 	case kindService:
 		svc, _ := value.(*Service)
-		b.services[k] = svc
+		b.setService(k, svc)
 	case kindSlice:
 		slice, _ := value.(*Slice)
-		b.slices[k] = slice
+		b.setSlice(k, slice)
 	case kindNode:
 		if n, ok := value.(ownNode); ok {
 			b.node = n.Node

@@ -13,8 +13,17 @@ type queue struct {
 
 	mu    sync.Mutex // guards what follows
 	next  batch
+	taken Counts    // what has come of all that was taken
 	whole bool      // everything that there was at the start has come
 	last  time.Time // when something came last; zero = never
+}
+
+// Counts is how many of something there are, of Services and of slices.
+type Counts struct{ Services, Slices int }
+
+func (c *Counts) add(d Counts) {
+	c.Services += d.Services
+	c.Slices += d.Slices
 }
 
 // batch is what has come together.
@@ -24,7 +33,21 @@ type batch struct {
 	node     *Node                             // nil = nothing new
 	faults   map[string][]Fault                // of reading files, by file
 	since    time.Time                         // when the first of it came; zero = there is nothing
+	came     Counts                            // objects, however often each
 	reloaded bool                              // it is what Reload has asked for
+}
+
+// objects is how many a batch changes.
+func (b *batch) objects() Counts { return Counts{len(b.services), len(b.slices)} }
+
+func (b *batch) setService(k types.NamespacedName, s *Service) {
+	b.services[k] = s
+	b.came.Services++
+}
+
+func (b *batch) setSlice(k types.NamespacedName, s *Slice) {
+	b.slices[k] = s
+	b.came.Slices++
 }
 
 func newQueue() *queue { return &queue{wake: make(chan struct{}, 1)} }
@@ -45,11 +68,11 @@ func (q *queue) add(change func(*batch)) {
 }
 
 func (q *queue) setService(k types.NamespacedName, s *Service) {
-	q.add(func(b *batch) { b.services[k] = s })
+	q.add(func(b *batch) { b.setService(k, s) })
 }
 
 func (q *queue) setSlice(k types.NamespacedName, s *Slice) {
-	q.add(func(b *batch) { b.slices[k] = s })
+	q.add(func(b *batch) { b.setSlice(k, s) })
 }
 
 func (q *queue) setNode(n *Node) { q.add(func(b *batch) { b.node = n }) }
@@ -78,7 +101,17 @@ func (q *queue) take() (b batch, ok bool) {
 		return batch{}, false
 	}
 	b, q.next = q.next, batch{}
+	q.taken.add(b.came)
 	return b, true
+}
+
+// counts is how many objects have come in all, and of how many the newest waits.
+func (q *queue) counts() (came, waiting Counts) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	came = q.taken
+	came.add(q.next.came)
+	return came, q.next.objects()
 }
 
 // times are when something came last, and since when something waits. Zero =

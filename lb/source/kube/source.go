@@ -77,6 +77,7 @@ type Source struct {
 type waiting struct {
 	revision uint64
 	since    time.Time
+	objects  Counts
 	triggers []time.Time
 }
 
@@ -202,6 +203,7 @@ func (s *Source) apply(b batch) {
 	err := s.sink.Apply(c.Upsert, c.Delete)
 	s.note(b, c.Triggers)
 	s.told.change(b.faults, &c, refused, serviceErrors(err))
+	s.log.Debug("objects applied", "changed", len(c.Upsert), "gone", len(c.Delete))
 	if b.reloaded {
 		s.o.Applied()
 	}
@@ -241,7 +243,7 @@ func (s *Source) put(b batch) {
 // note remembers what waits for the store. A batch that changes nothing is in force
 // as soon as what came before it is.
 func (s *Source) note(b batch, triggers []time.Time) {
-	w := waiting{revision: s.o.Store.Snapshot().Revision, since: cmp.Or(b.since, time.Now())}
+	w := waiting{revision: s.o.Store.Snapshot().Revision, since: cmp.Or(b.since, time.Now()), objects: b.objects()}
 	for _, t := range triggers {
 		if t.After(s.began) { // else it says how long we have been away
 			w.triggers = append(w.triggers, t)

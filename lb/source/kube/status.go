@@ -30,6 +30,8 @@ type Status struct {
 	Stale   time.Duration  // how long the API server has been out of reach; 0 = it is not
 	Queued  time.Time      // when a change came last; zero = never
 	InForce time.Time      // when everything that had come was in force last; zero = never
+	Came    Counts         // changes of objects that have come
+	Pending Counts         // objects whose newest change is not in force
 	Waiting time.Duration  // how long the oldest change that is not in force has waited; 0 = none has
 }
 
@@ -37,9 +39,13 @@ type Status struct {
 func (s *Source) Status() Status {
 	st := Status{Faults: s.told.count(), Stale: s.feeder.stale()}
 	queued, oldest := s.queue.times()
+	st.Came, st.Pending = s.queue.counts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.Objects, st.Leaving, st.Queued, st.InForce = maps.Clone(s.objects), s.leaving, queued, s.inForce
+	for _, w := range s.waiting {
+		st.Pending.add(w.objects)
+	}
 	if len(s.waiting) > 0 && (oldest.IsZero() || s.waiting[0].since.Before(oldest)) {
 		oldest = s.waiting[0].since
 	}

@@ -77,6 +77,9 @@ func (h *handing) isDone() bool {
 // When that fails this one goes on as before.
 func (in *instance) handOver(p *admin.Pipe, req admin.UpgradeRequest) {
 	if !in.handing.begin(p) {
+		if expect(p, stepBegin) == nil {
+			_ = p.Send(upgradeMessage{Step: stepStopping})
+		}
 		return
 	}
 	defer in.handing.end()

@@ -107,7 +107,7 @@ func startInstance(ctx context.Context, o runOptions, log *slog.Logger) (_ *inst
 			made.remove()
 		}
 	}()
-	if err := in.acquire(); err != nil {
+	if err := in.acquire(ctx); err != nil {
 		return nil, err
 	}
 	if err := in.build(config); err != nil {
@@ -117,12 +117,12 @@ func startInstance(ctx context.Context, o runOptions, log *slog.Logger) (_ *inst
 }
 
 // acquire takes what only one instance may have.
-func (in *instance) acquire() (err error) {
+func (in *instance) acquire(ctx context.Context) (err error) {
 	if err := os.MkdirAll(in.o.stateDir, 0o755); err != nil {
 		return fmt.Errorf("make the state directory: %w; name another with --state-dir", err)
 	}
 	if in.o.upgrade {
-		if in.before, err = callPredecessor(in.holder()); err != nil {
+		if in.before, err = in.awaitPredecessor(ctx); err != nil {
 			return err
 		}
 	}

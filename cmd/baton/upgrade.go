@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,6 +54,7 @@ const (
 	stepServing  upgradeStep = "serving"
 	stepReleased upgradeStep = "released"
 	stepFailed   upgradeStep = "failed"
+	stepStopping upgradeStep = "stopping" // in place of an offer: it ends, and has nothing to hand over any more
 )
 
 // upgradeOffer is how the instance is that hands over.
@@ -91,6 +93,31 @@ type predecessor struct {
 	released chan struct{} // closed when everything is ours
 	once     sync.Once
 }
+
+// errStopping is what an instance says that serves nobody any more, and has not ended yet.
+var errStopping = errors.New("it is being stopped")
+
+// awaitPredecessor is callPredecessor once an instance that is being stopped has ended.
+func (in *instance) awaitPredecessor(ctx context.Context) (*predecessor, error) {
+	for told := false; ; told = true {
+		p, err := callPredecessor(in.holder())
+		if !errors.Is(err, errStopping) {
+			return p, err
+		}
+		if !told {
+			in.o.release()
+			in.log.Info("waiting for an instance to end", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-time.After(stoppingLook):
+		}
+	}
+}
+
+// stoppingLook is how often to see whether it has ended.
+const stoppingLook = 200 * time.Millisecond
 
 // callPredecessor asks the instance of this network namespace for everything; nil
 // when there is none.
@@ -140,6 +167,9 @@ func (p *predecessor) takeUntil(last upgradeStep) error {
 		case m.Step == stepFailed:
 			closeAll(fds)
 			return errors.New(m.Error)
+		case m.Step == stepStopping:
+			closeAll(fds)
+			return errStopping
 		case len(fds) != len(m.Relay)+len(m.Other):
 			closeAll(fds)
 			return fmt.Errorf("%d descriptors came with a message about %d", len(fds), len(m.Relay)+len(m.Other))

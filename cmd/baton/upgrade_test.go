@@ -48,6 +48,7 @@ func TestPredecessorSays(t *testing.T) {
 	}{
 		{"everything", []upgradeMessage{offer, sockets, offered}, []int{0, 2, 0}, ""},
 		{"failure", []upgradeMessage{{Step: stepFailed, Error: "out of luck"}}, []int{0}, "out of luck"},
+		{"that it is being stopped", []upgradeMessage{{Step: stepStopping}}, []int{0}, errStopping.Error()},
 		{"too few descriptors", []upgradeMessage{sockets}, []int{1}, "1 descriptors came with a message about 2"},
 		{"too many", []upgradeMessage{offered}, []int{1}, "1 descriptors came with a message about 0"},
 		{"nothing", nil, nil, "EOF"},

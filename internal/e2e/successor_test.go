@@ -35,3 +35,21 @@ func TestAwaitSuccessor(t *testing.T) {
 		again.exits(10 * time.Second)
 	})
 }
+
+// A process that comes while another drains waits for its end, and starts then.
+func TestUpgradeOfAStoppingProcess(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := start(t, w.Balancer, w.service(nil), "--exit-timeout", "1m")
+		kept, _ := w.named(t)
+		b.stopsListening(w)
+		next := b.successor(w.Balancer, w.service(nil))
+		next.run()
+		next.waitLog("waiting for an instance to end")
+		kept.works(t)
+		kept.ends(t)
+		b.exits(10 * time.Second)
+		next.waitServing()
+		w.who(t)
+	})
+}

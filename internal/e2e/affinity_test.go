@@ -69,8 +69,8 @@ func TestAffinityUnready(t *testing.T) {
 				func(i int) { b.reload(w.service(w.with(map[int]string{i: ", weight: 0"}), sticky)) },
 				func(int) { b.reload(w.service(w.with(nil), sticky)) }},
 			{"drain of the backend",
-				func(i int) { b.post("/v1/drain", "web/"+w.backend(i).String()) },
-				func(i int) { b.post("/v1/undrain", "web/"+w.backend(i).String()) }},
+				func(i int) { b.post("/v1/drain", w.called("web")+"/"+w.backend(i).String()) },
+				func(i int) { b.post("/v1/undrain", w.called("web")+"/"+w.backend(i).String()) }},
 		} {
 			pinned := w.pin(t)
 			stop := w.comesBack(t)
@@ -127,7 +127,7 @@ func TestAffinityRefused(t *testing.T) {
 		if row := b.row(w.backend(pinned).String()); row.Failures != 1 {
 			t.Errorf("%d failures of the backend that refused once", row.Failures)
 		}
-		b.wantMetric(1, "baton_dial_failures_total", `service="web"`, `reason="refused"`, fmt.Sprintf("backend=%q", w.backend(pinned)))
+		b.wantMetric(1, "baton_dial_failures_total", fmt.Sprintf("service=%q", w.called("web")), `reason="refused"`, fmt.Sprintf("backend=%q", w.backend(pinned)))
 	})
 }
 
@@ -141,14 +141,16 @@ func TestAffinityDraining(t *testing.T) {
 			old, name := w.named(t)
 			pinned := w.number(t, name)
 			w.carried(b, old.TCPConn)
+			state := "drain"
 			if byFile {
+				state = w.state("drain")
 				b.reload(w.service(w.with(map[int]string{pinned: ", state: drain"}), sticky))
 			} else {
 				b.post("/v1/drain", w.backend(pinned).String())
 			}
 			// A flow of the round before that the kernel carries may be seen to end a moment later.
 			eventually(t, "the backend is shown as draining, with one flow", func() error {
-				if row := b.row(w.backend(pinned).String()); row.State != "drain" || row.Flows != 1 {
+				if row := b.row(w.backend(pinned).String()); row.State != state || row.Flows != 1 {
 					return fmt.Errorf("it is shown as %+v", row)
 				}
 				return nil
@@ -181,7 +183,7 @@ func TestAffinitySurvivesNoBackends(t *testing.T) {
 		pinned := w.pin(t)
 		b.reload(w.service([]string{}, sticky))
 		eventually(t, "the VIP refuses", func() error { return w.refused(t, w.Client) })
-		b.wantMetric(1, "baton_affinity_entries", `service="web"`)
+		b.wantMetric(1, "baton_affinity_entries", fmt.Sprintf("service=%q", w.called("web")))
 		back := w.with(nil)
 		back[0], back[2] = back[2], back[0]
 		b.reload(w.service(back, sticky))
@@ -243,6 +245,6 @@ func TestAffinityOfSeveralClients(t *testing.T) {
 		if len(seen) != 3 {
 			t.Errorf("six clients are kept at %v, want each backend", seen)
 		}
-		b.wantMetric(6, "baton_affinity_entries", `service="web"`)
+		b.wantMetric(6, "baton_affinity_entries", fmt.Sprintf("service=%q", w.called("web")))
 	})
 }

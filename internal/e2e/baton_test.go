@@ -89,7 +89,8 @@ func prepare(t *testing.T, host *testnet.Host, dir, services string, flags ...st
 	t.Helper()
 	b := &baton{t: t, log: new(logBuffer), dir: dir}
 	b.configure(services)
-	args := append([]string{"run", "--config", b.config(), "--state-dir", dir}, flags...)
+	args := append(b.source(services), "--state-dir", dir)
+	args = append(args, flags...)
 	b.cmd = host.Command(context.Background(), batonPath, args...)
 	b.cmd.Stderr, b.cmd.Stdout = b.log, b.log
 	b.http = &http.Client{Transport: &http.Transport{
@@ -122,14 +123,25 @@ func (b *baton) socket() string { return filepath.Join(b.dir, "admin.sock") }
 // configure writes the file as an editor does: aside, then renamed.
 func (b *baton) configure(services string) {
 	b.t.Helper()
-	text := fmt.Sprintf("admin: {socket: %s, http: \"\"}\n%s", b.socket(), services)
-	tmp := b.config() + ".new"
+	file, text := b.config(), fmt.Sprintf("admin: {socket: %s, http: \"\"}\n%s", b.socket(), services)
+	if strings.HasPrefix(services, asObjects) {
+		file, text = b.objectsFile(), toObjects(b.t, services)
+	}
+	tmp := file + ".new"
 	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.Rename(tmp, b.config()); err != nil {
+	if err := os.Rename(tmp, file); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// source is the command that serves some services.
+func (b *baton) source(services string) []string {
+	if strings.HasPrefix(services, asObjects) {
+		return []string{"run", "--kube-objects", b.objectsFile(), "--node", "a", "--socket", b.socket(), "--log-level", "debug"}
+	}
+	return []string{"run", "--config", b.config()}
 }
 
 // signal sends a signal to the process.

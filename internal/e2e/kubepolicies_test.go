@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -105,4 +107,77 @@ func TestKubePolicies(t *testing.T) {
 	c.write(c.objects([]int{0}, strings.ReplaceAll(c.policies("a"), "nodeName: a}", "conditions: {ready: false, serving: false}}")))
 	want("no endpoints", c.Client, at(near, 30081), at(near, 30054), "refused")
 	want("no endpoints", c.Balancer, at(near, 30081), at(near, 30054), "refused")
+}
+
+// B4: a balancer outside asks the health check node port whether to send clients to this
+// node, at any address of it. It is told not to as soon as no endpoint here is ready, also
+// when one on its way out still serves.
+func TestKubeHealthCheckNodePort(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	endpoints := func(list ...string) string {
+		return fmt.Sprintf(`- apiVersion: v1
+  kind: Service
+  metadata: {name: edge, namespace: shop}
+  spec:
+    type: LoadBalancer
+    externalTrafficPolicy: Local
+    healthCheckNodePort: 32100
+    clusterIP: 10.96.0.30
+    ports: [{port: 80, protocol: TCP}]
+  status: {loadBalancer: {ingress: [{ip: 198.51.100.11, ipMode: VIP}]}}
+- apiVersion: discovery.k8s.io/v1
+  kind: EndpointSlice
+  metadata: {name: edge-1, namespace: shop, labels: {kubernetes.io/service-name: edge}}
+  addressType: IPv4
+  ports: [{port: 8080, protocol: TCP}]
+  endpoints: [%s]
+`, strings.Join(list, ", "))
+	}
+	endpoint := func(address netip.Addr, node, conditions string) string {
+		return fmt.Sprintf("{addresses: [%q], nodeName: %s, conditions: {%s}}", address, node, conditions)
+	}
+	pod, away := c.Backends[0].IP4, netip.MustParseAddr("10.244.9.9")
+	ready, leaving := "ready: true", "ready: false, serving: true, terminating: true"
+	c.write(c.objects(nil, endpoints(endpoint(pod, "a", ready))))
+	c.start()
+	for _, tc := range []struct {
+		name string
+		list []string
+		want int
+	}{
+		{"one here", []string{endpoint(pod, "a", ready)}, 200},
+		{"on its way out", []string{endpoint(pod, "a", leaving)}, 503},
+		{"back", []string{endpoint(pod, "a", ready)}, 200},
+		{"only elsewhere", []string{endpoint(away, "b", ready)}, 503},
+		{"here and elsewhere", []string{endpoint(away, "b", ready), endpoint(pod, "a", ready)}, 200},
+		{"none", nil, 503},
+	} {
+		c.write(c.objects(nil, endpoints(tc.list...)))
+		for _, at := range []netip.Addr{c.Balancer.IP4, c.Balancer.IP6} {
+			eventually(t, fmt.Sprintf("%s: %s says %d", tc.name, at, tc.want), func() error {
+				code, err := c.status(c.Client, netip.AddrPortFrom(at, 32100))
+				if err == nil && code != tc.want {
+					err = fmt.Errorf("it says %d", code)
+				}
+				return err
+			})
+		}
+	}
+}
+
+// status asks over HTTP.
+func (c *cluster) status(from *testnet.Host, at netip.AddrPort) (int, error) {
+	web := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return from.DialContext(ctx, "tcp", netip.AddrPort{}, at)
+		},
+	}}
+	resp, err := web.Get("http://node/")
+	if err != nil {
+		return 0, err
+	}
+	resp.Body.Close()
+	return resp.StatusCode, nil
 }

@@ -19,13 +19,22 @@ import (
 // reload changes the file and waits until it is in force for new flows.
 func (b *baton) reload(services string) {
 	b.t.Helper()
-	before := b.logged("configuration loaded")
+	loaded := []string{"configuration loaded"}
+	if strings.HasPrefix(services, asObjects) {
+		loaded = []string{"objects read", "objects applied"}
+	}
+	before := make([]int, len(loaded))
+	for i, line := range loaded {
+		before[i] = b.logged(line)
+	}
 	b.configure(services)
 	eventually(b.t, "the file is loaded", func() error {
-		if b.logged("configuration loaded") > before {
-			return nil
+		for i, line := range loaded {
+			if b.logged(line) <= before[i] {
+				return errors.New(b.log.String())
+			}
 		}
-		return errors.New(b.log.String())
+		return nil
 	})
 }
 

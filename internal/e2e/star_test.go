@@ -22,6 +22,7 @@ type world struct {
 	v6      bool
 	vip     netip.AddrPort // not configured anywhere: anyip
 	offload string         // what services say of it: a line of the file, or nothing
+	objects bool           // services are objects of Kubernetes, and their VIP a cluster IP
 }
 
 // bothFamilies runs a test over IPv4 and over IPv6.
@@ -30,13 +31,21 @@ func bothFamilies(t *testing.T, backends int, test func(t *testing.T, w world)) 
 }
 
 // bothPaths runs a test over IPv4 and IPv6, with flows that stay in userspace and
-// with flows that leave it before their first byte: all four side by side, and beside
+// with flows that leave it before their first byte; and so that what is in a file
+// comes from objects of Kubernetes, once on each path: all six side by side, and beside
 // other tests.
 func bothPaths(t *testing.T, backends int, test func(t *testing.T, w world)) {
 	t.Parallel()
 	together := func(t *testing.T, w world) { t.Parallel(); test(t, w) }
 	families(t, "Userspace", inUserspace, backends, together)
 	families(t, "Kernel", inKernel, backends, together)
+	families(t, "Objects", "", backends, func(t *testing.T, w world) {
+		w.objects, w.offload = true, inUserspace
+		if w.v6 {
+			w.offload = inKernel
+		}
+		together(t, w)
+	})
 }
 
 func families(t *testing.T, prefix, offload string, backends int, test func(t *testing.T, w world)) {
@@ -72,6 +81,9 @@ func (w world) service(backends []string, more ...string) string {
 		}
 	}
 	var b strings.Builder
+	if w.objects {
+		b.WriteString(asObjects)
+	}
 	fmt.Fprintf(&b, "services:\n  - name: web\n    frontends: [\"tcp://%s\"]\n    backends: [%s]\n", w.vip, strings.Join(backends, ", "))
 	if w.offload != "" {
 		more = append(slices.Clone(more), w.offload)
@@ -84,7 +96,7 @@ func (w world) service(backends []string, more ...string) string {
 
 // another is one more service, at the world's VIP and with one of its backends.
 func (w world) another(name, proto string, backend int, more ...string) string {
-	all := w.service([]string{fmt.Sprintf("%q", w.backend(backend))}, more...)
+	all := strings.TrimPrefix(w.service([]string{fmt.Sprintf("%q", w.backend(backend))}, more...), asObjects)
 	all = strings.Replace(all, "services:\n  - name: web\n", "  - name: "+name+"\n", 1)
 	return strings.ReplaceAll(all, "tcp://", proto+"://")
 }

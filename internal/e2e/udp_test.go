@@ -210,7 +210,7 @@ func TestUDPOneShotFlood(t *testing.T) {
 		}
 		live := 0
 		for _, v := range b.flows() {
-			if v.Service == "web" {
+			if v.Service == w.called("web") {
 				live++
 			}
 		}
@@ -263,8 +263,7 @@ func TestUDPAffinity(t *testing.T) {
 		}
 		old := w.udp(t, w.vip)
 		w.meets(t, b, old)
-		b.configure(w.udpService(list, "affinity: {by: client-ip, timeout: 1h}"))
-		b.waitLog("configuration loaded")
+		b.reload(w.udpService(list, "affinity: {by: client-ip, timeout: 1h}"))
 		got, err := exchange(w.udp(t, w.vip), []byte("x"))
 		if err != nil || string(got) == string(first) {
 			t.Errorf("a new session got %q, %v", got, err)

@@ -280,7 +280,7 @@ func TestUDPStormOfICMP(t *testing.T) {
 		}
 		close(stop)
 		storm.Wait()
-		if s.senders() == 0 || b.metric("baton_dial_failures_total", `service="dead"`, `reason="refused"`) < 10 {
+		if s.senders() == 0 || b.metric("baton_dial_failures_total", fmt.Sprintf("service=%q", w.called("dead")), `reason="refused"`) < 10 {
 			t.Error("there was no storm")
 		}
 	})

@@ -32,7 +32,9 @@ type Service struct {
 
 	// HealthCheckNodePort is where load balancers outside ask whether this node
 	// has a backend; 0 = nowhere. Kubernetes sets it, a file has no key for it.
+	// Services with one HealthCheckName, the ports of one object, share it.
 	HealthCheckNodePort uint16
+	HealthCheckName     string // "" = Name
 }
 
 // Affinity keeps a client at its backend. The zero value is none.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,7 +30,9 @@ type NodePortOptions struct {
 // NodePorts answers load balancers outside that ask whether this node has a
 // backend of a service (lb.Service.HealthCheckNodePort; Kubernetes: "health check
 // node port"): 200 when one on this node takes new flows, else 503, also when
-// those that are left only finish what they have.
+// those that are left only finish what they have. Of services that share a port, as
+// the ports of one Kubernetes Service do, any will do. Hosts are counted, not backends:
+// one with several ports is one, and so is one with an address of each family.
 //
 // It is a store.Programmer for phase Cleanup, so that a port that cannot be had
 // holds nothing else of its service back. A port is bound once for each
@@ -45,11 +48,12 @@ type NodePorts struct {
 	ports map[uint16]*nodePort
 }
 
-// nodePort is one port with the service that it speaks for.
+// nodePort is one port with the services that it speaks for.
 type nodePort struct {
-	service string
-	local   int // backends on this node that take new flows
-	servers map[netip.AddrPort]portServer
+	name     string // of all of them
+	services map[string]struct{}
+	local    int // hosts of backends on this node that take new flows
+	servers  map[netip.AddrPort]portServer
 }
 
 type portServer struct {
@@ -86,8 +90,15 @@ func (n *NodePorts) Program(_ context.Context, c store.Change) (failures []store
 	for _, name := range c.Services {
 		changed[name] = true
 	}
+	touched := make(map[uint16]bool) // ports to count anew
 	for port, p := range n.ports {
-		if s, ok := c.To.Service(p.service); changed[p.service] && (!ok || s.HealthCheckNodePort != port) {
+		for name := range p.services {
+			if s, ok := c.To.Service(name); changed[name] && (!ok || s.HealthCheckNodePort != port || nameOf(s) != p.name) {
+				delete(p.services, name)
+				touched[port] = true
+			}
+		}
+		if len(p.services) == 0 {
 			n.closeLocked(port)
 		}
 	}
@@ -96,25 +107,34 @@ func (n *NodePorts) Program(_ context.Context, c store.Change) (failures []store
 		if !ok || s.HealthCheckNodePort == 0 {
 			continue
 		}
+		touched[s.HealthCheckNodePort] = true
 		if err := n.openLocked(s); err != nil {
 			failures = append(failures, store.Failure{Service: name, Err: err})
 		}
 	}
+	for port := range touched {
+		if p := n.ports[port]; p != nil {
+			p.count(c.To)
+		}
+	}
 	return failures
 }
+
+// nameOf is what a port is asked about.
+func nameOf(s *store.Service) string { return cmp.Or(s.HealthCheckName, s.Name) }
 
 // openLocked makes the port of a service answer for it. What is bound stays so.
 func (n *NodePorts) openLocked(s *store.Service) error {
 	port := s.HealthCheckNodePort
 	p := n.ports[port]
 	if p == nil {
-		p = &nodePort{service: s.Name, servers: make(map[netip.AddrPort]portServer)}
+		p = &nodePort{name: nameOf(s), services: make(map[string]struct{}), servers: make(map[netip.AddrPort]portServer)}
 		n.ports[port] = p
 	}
-	if p.service != s.Name {
-		return fmt.Errorf("health check node port %d is that of service %s", port, p.service)
+	if p.name != nameOf(s) {
+		return fmt.Errorf("health check node port %d is that of service %s", port, p.name)
 	}
-	p.local = takingNew(s)
+	p.services[s.Name] = struct{}{}
 	var errs []error
 	for _, a := range n.addresses {
 		at := netip.AddrPortFrom(a.Addr(), port)
@@ -131,14 +151,29 @@ func (n *NodePorts) openLocked(s *store.Service) error {
 	return errors.Join(errs...)
 }
 
-// takingNew counts the backends on this node that take new flows.
-func takingNew(s *store.Service) (count int) {
-	for _, b := range s.Pool {
-		if b.Local && b.TakesNew() {
-			count++
+// count counts the hosts of backends on this node that take new flows.
+func (p *nodePort) count(to *store.Snapshot) {
+	var hosts [2]map[netip.Addr]struct{} // by family
+	for i := range hosts {
+		hosts[i] = make(map[netip.Addr]struct{})
+	}
+	for name := range p.services {
+		s, ok := to.Service(name)
+		if !ok {
+			continue
+		}
+		for _, b := range s.Pool {
+			if !b.Local || !b.TakesNew() {
+				continue
+			}
+			of := hosts[0]
+			if b.Address.Addr().Is6() {
+				of = hosts[1]
+			}
+			of[b.Address.Addr()] = struct{}{}
 		}
 	}
-	return count
+	p.local = max(len(hosts[0]), len(hosts[1]))
 }
 
 // ListenPort is how NodePorts makes its listeners.
@@ -192,7 +227,7 @@ func (n *NodePorts) answer(w http.ResponseWriter, port uint16) {
 	var name string
 	var local int
 	if p != nil {
-		name, local = p.service, p.local
+		name, local = p.name, p.local
 	}
 	n.mu.RUnlock()
 	w.Header().Set("Content-Type", "application/json")

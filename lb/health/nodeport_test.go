@@ -141,6 +141,46 @@ func TestNodePortAnswers(t *testing.T) {
 	w.closed(30001)
 }
 
+// The ports of one Service share a health check node port: it counts the pods of all of
+// them, each once.
+func TestNodePortShared(t *testing.T) {
+	w := newPortWorld(t)
+	at := func(n int, port uint16) lb.Backend {
+		b := localBackend(n)
+		b.Address = netip.AddrPortFrom(b.Address.Addr(), port)
+		return b
+	}
+	v6 := localBackend(0)
+	v6.Address = netip.MustParseAddrPort("[fd00::1]:80")
+	part := func(name string, n int, backends ...lb.Backend) lb.Service {
+		s := portService("shop/web:"+name, n, 30001, backends...)
+		s.HealthCheckName = "shop/web"
+		return s
+	}
+	for _, c := range []struct {
+		name     string
+		services []lb.Service
+		want     string
+	}{
+		{"the first has none", []lb.Service{part("a", 1), part("b", 2, localBackend(1))}, "200 1"},
+		{"one pod, two ports", []lb.Service{part("a", 1, at(1, 80)), part("b", 2, at(1, 443))}, "200 1"},
+		{"one pod, two families", []lb.Service{part("a", 1, at(1, 80), v6), part("b", 2)}, "200 1"},
+		{"two pods with a port each", []lb.Service{part("a", 1, at(1, 80)), part("b", 2, at(2, 443))}, "200 2"},
+		{"one port is gone", []lb.Service{part("b", 2, at(2, 443))}, "200 1"},
+		{"and its pods", []lb.Service{part("b", 2)}, "503 0"},
+	} {
+		if f := w.program(c.services...); len(f) > 0 {
+			t.Fatalf("%s: %v", c.name, f)
+		}
+		w.want(30001, c.want)
+	}
+	if f := w.program(part("b", 2), portService("other", 3, 30001)); len(f) != 1 || f[0].Service != "other" {
+		t.Errorf("somebody else's port: %v", f)
+	}
+	w.program()
+	w.closed(30001)
+}
+
 // A port is bound once for each family, however often it is asked for; a service
 // that moves to another port leaves the old one.
 func TestNodePortBoundOnce(t *testing.T) {

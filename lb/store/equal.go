@@ -24,6 +24,7 @@ func equal(a, b *lb.Service) bool {
 		a.Steer == b.Steer &&
 		a.SCTP == b.SCTP &&
 		a.HealthCheckNodePort == b.HealthCheckNodePort &&
+		a.HealthCheckName == b.HealthCheckName &&
 		slices.Equal(a.AcceptProxy, b.AcceptProxy) &&
 		slices.Equal(a.Allow, b.Allow) &&
 		slices.Equal(a.Deny, b.Deny) &&

@@ -243,7 +243,7 @@ var rows = []row{
 			tcp://10.96.0.11:80 transparent -> refuse
 			default/web:a health=32000
 			tcp://10.96.0.10:80 transparent -> refuse
-			default/web:b
+			default/web:b health=32000
 			tcp://10.96.0.10:81 transparent -> refuse`,
 	},
 	{

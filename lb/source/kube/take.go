@@ -57,8 +57,8 @@ func (t *Translator) translate(e *entry, c *Changes) {
 		}
 		s := t.service(p)
 		s.Backends = backends
-		if len(e.names) == 0 { // one of the ports answers for all
-			s.HealthCheckNodePort = e.service.healthCheckNodePort
+		if port := e.service.healthCheckNodePort; port != 0 {
+			s.HealthCheckNodePort, s.HealthCheckName = port, e.service.key
 		}
 		e.names = append(e.names, s.Name)
 		c.Upsert = append(c.Upsert, s)

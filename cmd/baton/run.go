@@ -176,6 +176,9 @@ func run(ctx context.Context, o runOptions, log *slog.Logger) error {
 			}
 			log.Info("stopping: no other process has taken over", "flows", in.relay.Flows())
 		case <-in.handing.done:
+			if in.objects != nil {
+				in.objects.Mute()
+			}
 			in.log.Info("handed over: the flows that are open here have time to end", "flows", in.relay.Flows(),
 				"timeout", in.o.exitTimeout, "socket", in.aside)
 			in.admin.WaitTCP()

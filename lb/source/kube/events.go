@@ -49,6 +49,13 @@ func (e *events) run(ctx context.Context, node string, begun <-chan struct{}) {
 		corev1.EventTypeNormal, reasonStarting, "StartBaton", "baton is the service proxy of this node")
 }
 
+// mute has nothing said any more.
+func (e *events) mute() {
+	if e != nil {
+		e.recorder.muted.Store(true)
+	}
+}
+
 // fault reports a fault at the Service that it concerns.
 func (e *events) fault(f Fault, uid types.UID) {
 	if e == nil || f.Service == "" {

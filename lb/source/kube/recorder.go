@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,8 @@ type recorder struct {
 	clients  func(namespace string) eventWriter
 	instance string
 	queue    chan *eventsv1.Event
+
+	muted atomic.Bool // another process speaks for this node
 
 	// Of the goroutine that writes.
 	known map[eventKey]*recorded
@@ -141,6 +144,9 @@ func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 	var delay pause
 	var err error
 	for range maxTries {
+		if r.muted.Load() {
+			return
+		}
 		err = r.writeOnce(ctx, e)
 		if err == nil || ctx.Err() != nil {
 			return

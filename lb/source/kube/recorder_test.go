@@ -80,6 +80,8 @@ func TestRecorder(t *testing.T) {
 			func(r *recorder) { note(r, web, "a") }, []string{"a in shop about web"}, 2},
 		{"it is refused", []error{apierrors.NewForbidden(schema.GroupResource{}, "web", nil)},
 			func(r *recorder) { note(r, web, "a"); note(r, web, "b") }, []string{"b in shop about web"}, 1},
+		{"it is mute from then on", nil, func(r *recorder) { note(r, web, "a"); r.muted.Store(true); note(r, web, "a"); note(r, web, "b") },
+			[]string{"a in shop about web"}, 0},
 		{"it was written, and the answer lost", []error{errors.New("reset"), apierrors.NewAlreadyExists(schema.GroupResource{}, "web")},
 			func(r *recorder) { note(r, web, "a") }, nil, 2},
 	} {

@@ -121,6 +121,10 @@ func (s *Source) Run(ctx context.Context) {
 // the store.
 func (s *Source) Synced() <-chan struct{} { return s.synced }
 
+// Mute has no more events written: another process serves this node, and what is wrong
+// with flows that drain here is not wrong with a Service.
+func (s *Source) Mute() { s.told.events.mute() }
+
 // Reload has files read now, changed or not (SIGHUP). It does not wait. An API
 // server has told everything already.
 func (s *Source) Reload() { s.feeder.reload(s) }

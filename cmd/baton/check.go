@@ -21,6 +21,7 @@ type checked struct {
 	Services  int       `json:"services"`
 	Frontends int       `json:"frontends"`
 	Backends  int       `json:"backends"`
+	Proxy     bool      `json:"-"` // a KubeProxyConfiguration, which has none of these
 }
 
 type checkAt struct {
@@ -38,6 +39,7 @@ func (c checkAt) text(kind string) string {
 
 func newCheckCommand() *cobra.Command {
 	var path, objects string
+	var proxy bool
 	cmd := &cobra.Command{
 		Use:   "check --config FILE | --kube-objects FILE",
 		Short: "Say what is wrong with a configuration, line by line",
@@ -45,12 +47,14 @@ func newCheckCommand() *cobra.Command {
 it, a line each: FILE:LINE: MESSAGE. Warnings are about what is allowed and hardly
 meant; they leave the exit code at 0. Nothing of this host is looked at: that is
 what ` + "`baton doctor --config FILE`" + ` does. With --kube-objects it reads a dump of
-a cluster, or a directory of dumps, and says what would not be served.`,
+a cluster, or a directory of dumps, and says what would not be served. With
+--kubernetes the file of --config is a KubeProxyConfiguration, as it is for run.`,
 		Args: noArgs,
 	}
 	registerConfig(cmd, &path)
 	cmd.Flags().StringVar(&objects, "kube-objects", "", "a file of Kubernetes objects, or a directory of such files")
 	_ = cmd.MarkFlagFilename("kube-objects", "yaml", "yml", "json")
+	registerProxyConfig(cmd, &proxy)
 	format := registerOutput(cmd, asTable, asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var result checked
@@ -58,8 +62,12 @@ a cluster, or a directory of dumps, and says what would not be served.`,
 		switch {
 		case (path == "") == (objects == ""):
 			return badUsage(cmd, errors.New("name the file to check with --config, or with --kube-objects"))
+		case proxy && objects != "":
+			return badUsage(cmd, errors.New("--kubernetes is about the file of --config"))
 		case objects != "":
 			result, err = checkObjects(objects)
+		case proxy:
+			result, err = checkProxyConfig(path)
 		default:
 			result, err = check(path)
 		}
@@ -83,6 +91,30 @@ a cluster, or a directory of dumps, and says what would not be served.`,
 func registerConfig(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "config", "", "the file (baton.yaml)")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+}
+
+// registerProxyConfig adds --kubernetes to a command that reads a file.
+func registerProxyConfig(cmd *cobra.Command, proxy *bool) {
+	cmd.Flags().BoolVar(proxy, "kubernetes", false, "the file of --config is a KubeProxyConfiguration")
+}
+
+// checkProxyConfig reads a file of kube-proxy's.
+func checkProxyConfig(path string) (checked, error) {
+	out := checked{File: path, Faults: []checkAt{}, Warnings: []checkAt{}, Proxy: true}
+	_, err := kube.LoadProxyConfig(path)
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		out.Fine = err == nil
+		return out, err
+	}
+	for _, e := range joined.Unwrap() {
+		var f *kube.ConfigFault
+		if !errors.As(e, &f) {
+			return out, err
+		}
+		out.Faults = append(out.Faults, checkAt{f.File, f.Line, f.Text()})
+	}
+	return out, nil
 }
 
 // check reads a file. The error is one of reading it at all.
@@ -140,6 +172,10 @@ func tellChecked(w io.Writer, c checked) error {
 	}
 	if !c.Fine {
 		return nil
+	}
+	if c.Proxy {
+		_, err := fmt.Fprintf(w, "%s is fine\n", c.File)
+		return err
 	}
 	_, err := fmt.Fprintf(w, "%s is fine: %s, %s, %s\n", c.File,
 		plural(c.Services, "service"), plural(c.Frontends, "frontend"), plural(c.Backends, "backend"))

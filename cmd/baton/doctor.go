@@ -17,6 +17,7 @@ import (
 
 func newDoctorCommand() *cobra.Command {
 	var path, stateDir string
+	var proxy bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this kernel and this user can do",
@@ -24,10 +25,12 @@ func newDoctorCommand() *cobra.Command {
 devices flows could be carried in the kernel. Each answer is present, absent (with
 what to do), or inconclusive (with why). With --config also how each frontend would
 be captured, and what stands in the way; then the exit code is 1 when something
-that the file asks for cannot work. Nothing is changed.`,
+that the file asks for cannot work. With --kubernetes it is a KubeProxyConfiguration,
+as it is for run. Nothing is changed.`,
 		Args: noArgs,
 	}
 	registerConfig(cmd, &path)
+	registerProxyConfig(cmd, &proxy)
 	cmd.Flags().StringVar(&stateDir, "state-dir", defaultStateDir, "state directory of the instance")
 	_ = cmd.MarkFlagDirname("state-dir")
 	format := registerOutput(cmd, asTable, asJSON)
@@ -36,8 +39,8 @@ that the file asks for cannot work. Nothing is changed.`,
 			StateDir: stateDir, Probes: append(kernelProbes(), handoffProbes(stateDir)...), Guard: tryGuard, Handoff: handoffForDoctor(),
 			Transparent: tryTransparent,
 		}
-		if path != "" {
-			config, err := file.Load(path)
+		if path != "" || proxy {
+			config, err := loadForDoctor(path, proxy)
 			if err != nil {
 				return err
 			}
@@ -57,6 +60,16 @@ that the file asks for cannot work. Nothing is changed.`,
 		return err
 	}
 	return cmd
+}
+
+// loadForDoctor reads a file, or what one of kube-proxy's comes to.
+func loadForDoctor(path string, proxy bool) (*file.Config, error) {
+	if !proxy {
+		return file.Load(path)
+	}
+	k := kubeOptions{api: true, metrics: defaultMetricsAddress, set: func(string) bool { return false }}
+	_, config, err := k.settings(path)
+	return config, err
 }
 
 // forDoctor is what the doctor wants to know of a file.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/baton-lb/baton/internal/testnet"
 )
 
 // kubeFlags are the options that a command line gives.
@@ -136,5 +138,40 @@ spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
 		!strings.HasPrefix(lines[0], filepath.Join(dir, "bad.yaml")+": Service shop/bad: spec.clusterIP") ||
 		!strings.HasPrefix(lines[1], filepath.Join(dir, "broken.yaml")+": document 1: not YAML") {
 		t.Errorf("exit code %d:\n%s", code, &out)
+	}
+}
+
+// A file of kube-proxy's is read as run reads it.
+func TestCheckProxyConfig(t *testing.T) {
+	testnet.RequireRoot(t)
+	h := testnet.New(t).Host("a")
+	const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+	good := writeFile(t, head+"clusterCIDR: 10.244.0.0/16\n")
+	bad := writeFile(t, head+"clusterCIDR: 10.244.0.0\nfeatureGates: {A: true}\n")
+	for _, tt := range []struct {
+		args   string
+		code   int
+		stdout []string
+		stderr string
+	}{
+		{"check --kubernetes --config " + good, exitFine, []string{good + " is fine\n"}, ""},
+		{"check --kubernetes --config " + bad, exitNotFine, []string{bad + ":3: clusterCIDR: ", bad + ":4: featureGates: "}, ""},
+		{"check -o json --kubernetes --config " + bad, exitNotFine, []string{`"fine":false`, `"line":3`}, ""},
+		{"check --kubernetes --config " + good + ".not", exitNotFine, nil, "no such file"},
+		{"check --kubernetes --kube-objects " + good, exitUsage, nil, "--kubernetes is about the file of --config"},
+		{"doctor --kubernetes --config " + good, exitFine, []string{"kernel "}, ""},
+		{"doctor --kubernetes --config " + bad, exitNotFine, nil, bad + ":3: clusterCIDR: "},
+	} {
+		var code int
+		var out, errs string
+		h.Do(func() { code, out, errs = command(strings.Fields(tt.args)...) })
+		if code != tt.code || !strings.Contains(errs, tt.stderr) {
+			t.Errorf("%s: exit code %d, %q", tt.args, code, errs)
+		}
+		for _, want := range tt.stdout {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %q in\n%s", tt.args, want, out)
+			}
+		}
 	}
 }

@@ -44,11 +44,14 @@ type ConfigFault struct {
 	Problem string
 }
 
-func (f *ConfigFault) Error() string {
+func (f *ConfigFault) Error() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Text()) }
+
+// Text says what is wrong, without where.
+func (f *ConfigFault) Text() string {
 	if f.Field == "" {
-		return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Problem)
+		return f.Problem
 	}
-	return fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.Field, f.Problem)
+	return f.Field + ": " + f.Problem
 }
 
 // LoadProxyConfig reads a KubeProxyConfiguration. The error joins a *ConfigFault for

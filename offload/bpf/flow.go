@@ -149,8 +149,8 @@ func (f *Flow) Delete() error {
 		return nil
 	}
 	errs := []error{
-		forget(f.flows.maps.FlowElements, f.spec.tuple(ToBackend)),
-		forget(f.flows.maps.FlowElements, f.spec.tuple(ToClient)),
+		f.flows.forgetElement(f.spec.tuple(ToBackend)),
+		f.flows.forgetElement(f.spec.tuple(ToClient)),
 		forget(f.flows.maps.FlowNotes, f.slot),
 	}
 	f.flows.release(f)

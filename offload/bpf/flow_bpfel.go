@@ -33,16 +33,24 @@ const (
 	flowDirectionDIRECTIONS flowDirection = 2
 )
 
-type flowElement struct {
+type flowElement4 struct {
+	_               structs.HostLayout
+	Source          uint32
+	Destination     uint32
+	SourcePort      uint16
+	DestinationPort uint16
+	Whose           flowWhose
+	Life            flowLife
+}
+
+type flowElement6 struct {
 	_               structs.HostLayout
 	Source          flowAddress
 	Destination     flowAddress
 	SourcePort      uint16
 	DestinationPort uint16
-	Slot            uint32
-	Direction       uint8
-	Pad             [3]uint8
-	Generation      uint32
+	Whose           flowWhose
+	Life            flowLife
 }
 
 type flowEvent struct {
@@ -99,6 +107,16 @@ const (
 	flowHappeningEVENT_STALE   flowHappening = 4
 	flowHappeningEVENT_TOO_BIG flowHappening = 5
 )
+
+type flowLife struct {
+	_       structs.HostLayout
+	Born    uint64
+	State   uint32
+	End     uint32
+	Last    uint64
+	Packets uint64
+	Bytes   uint64
+}
 
 type flowMirror uint32
 
@@ -188,6 +206,15 @@ type flowScratch struct {
 		SackLen         uint8
 		SackPermittedAt uint8
 		Pad             [3]uint8
+	}
+	Tuple4  flowTuple4
+	Element struct {
+		_               structs.HostLayout
+		Source          flowAddress
+		Destination     flowAddress
+		SourcePort      uint16
+		DestinationPort uint16
+		Whose           flowWhose
 	}
 	Quoted struct {
 		_   structs.HostLayout
@@ -362,6 +389,16 @@ type flowTuple struct {
 	Pad             [3]uint8
 }
 
+type flowTuple4 struct {
+	_               structs.HostLayout
+	Source          uint32
+	Destination     uint32
+	SourcePort      uint16
+	DestinationPort uint16
+	Protocol        uint8
+	Pad             [3]uint8
+}
+
 type flowWay struct {
 	_       structs.HostLayout
 	At      uint64
@@ -372,18 +409,28 @@ type flowWay struct {
 	Version uint32
 }
 
+type flowWhose struct {
+	_          structs.HostLayout
+	Of         uint32
+	Generation uint32
+	Direction  uint8
+	Picked     uint8
+	Pad        [2]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	flowMapFlowCounts   = "flow_counts"
-	flowMapFlowElements = "flow_elements"
 	flowMapFlowEvents   = "flow_events"
 	flowMapFlowNotes    = "flow_notes"
 	flowMapFlowPorts    = "flow_ports"
 	flowMapFlowScratch  = "flow_scratch"
 	flowMapFlowSettings = "flow_settings"
 	flowMapFlowSlots    = "flow_slots"
+	flowMapFlows4       = "flows4"
+	flowMapFlows6       = "flows6"
 	flowProgFlowEgress  = "flow_egress"
 	flowProgFlowIngress = "flow_ingress"
 	flowProgFlowXdp     = "flow_xdp"
@@ -441,13 +488,14 @@ type flowProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type flowMapSpecs struct {
 	FlowCounts   *ebpf.MapSpec `ebpf:"flow_counts"`
-	FlowElements *ebpf.MapSpec `ebpf:"flow_elements"`
 	FlowEvents   *ebpf.MapSpec `ebpf:"flow_events"`
 	FlowNotes    *ebpf.MapSpec `ebpf:"flow_notes"`
 	FlowPorts    *ebpf.MapSpec `ebpf:"flow_ports"`
 	FlowScratch  *ebpf.MapSpec `ebpf:"flow_scratch"`
 	FlowSettings *ebpf.MapSpec `ebpf:"flow_settings"`
 	FlowSlots    *ebpf.MapSpec `ebpf:"flow_slots"`
+	Flows4       *ebpf.MapSpec `ebpf:"flows4"`
+	Flows6       *ebpf.MapSpec `ebpf:"flows6"`
 }
 
 // flowVariableSpecs contains global variables before they are loaded into the kernel.
@@ -477,25 +525,27 @@ func (o *flowObjects) Close() error {
 // It can be passed to loadFlowObjects or ebpf.CollectionSpec.LoadAndAssign.
 type flowMaps struct {
 	FlowCounts   *ebpf.Map `ebpf:"flow_counts"`
-	FlowElements *ebpf.Map `ebpf:"flow_elements"`
 	FlowEvents   *ebpf.Map `ebpf:"flow_events"`
 	FlowNotes    *ebpf.Map `ebpf:"flow_notes"`
 	FlowPorts    *ebpf.Map `ebpf:"flow_ports"`
 	FlowScratch  *ebpf.Map `ebpf:"flow_scratch"`
 	FlowSettings *ebpf.Map `ebpf:"flow_settings"`
 	FlowSlots    *ebpf.Map `ebpf:"flow_slots"`
+	Flows4       *ebpf.Map `ebpf:"flows4"`
+	Flows6       *ebpf.Map `ebpf:"flows6"`
 }
 
 func (m *flowMaps) Close() error {
 	return _FlowClose(
 		m.FlowCounts,
-		m.FlowElements,
 		m.FlowEvents,
 		m.FlowNotes,
 		m.FlowPorts,
 		m.FlowScratch,
 		m.FlowSettings,
 		m.FlowSlots,
+		m.Flows4,
+		m.Flows6,
 	)
 }
 

@@ -38,11 +38,11 @@ func (f *Flows) Add(s FlowSpec, g Gate) (_ *Flow, err error) {
 		return nil, full(err)
 	}
 	for d := range directions {
-		err := f.maps.FlowElements.Update(s.tuple(d), s.element(d, i, w.generation), ebpf.UpdateNoExist)
+		err := f.addElement(s.tuple(d), s.element(d, i, w.generation))
 		if err != nil {
 			w.spec.Proto = 0 // nothing of it but what undo finds
 			if d == ToClient {
-				err = errors.Join(err, forget(f.maps.FlowElements, s.tuple(ToBackend)))
+				err = errors.Join(err, f.forgetElement(s.tuple(ToBackend)))
 			}
 			return nil, full(err)
 		}
@@ -137,7 +137,7 @@ func (f *Flows) adopt() error {
 		return err
 	}
 	for _, t := range odd {
-		if err := forget(f.maps.FlowElements, t); err != nil {
+		if err := f.forgetElement(t); err != nil {
 			return fmt.Errorf("delete half a flow: %w", err)
 		}
 	}
@@ -181,53 +181,54 @@ func (f *Flows) sift(chunk int) error {
 // find reads the elements: whole flows by slot, and the tuples of what is not whole.
 func (f *Flows) find() (map[uint32]*Flow, []flowTuple, error) {
 	var (
-		t       flowTuple
-		e       flowElement
-		seen    = make(map[flowTuple]flowElement)
-		found   = make(map[uint32]*Flow)
-		odd     []flowTuple
-		entries = f.maps.FlowElements.Iterate()
+		seen  = make(map[flowTuple]flowElement6)
+		found = make(map[uint32]*Flow)
+		odd   []flowTuple
 	)
-	for entries.Next(&t, &e) {
-		seen[t] = e
-	}
-	if err := entries.Err(); err != nil {
-		return nil, nil, fmt.Errorf("read flows: %w", err)
+	err := f.eachElement(func(t flowTuple, e flowElement6) bool {
+		if !e.steered() {
+			seen[t] = e
+		}
+		return true
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	for t, e := range seen {
-		if err := f.memory.need(min(e.Slot, uint32(f.capacity))); err != nil {
+		if err := f.memory.need(min(e.Whose.Of, uint32(f.capacity))); err != nil {
 			return nil, nil, err
 		}
 		if w := f.whole(t, e, seen); w == nil {
 			odd = append(odd, t)
-		} else if e.Direction == uint8(ToBackend) {
-			found[e.Slot] = w
+		} else if e.Whose.Direction == uint8(ToBackend) {
+			found[e.Whose.Of] = w
 		}
 	}
 	return found, odd, nil
 }
 
 // whole makes the flow of an element, if the element of the other direction and the slot belong to it.
-func (f *Flows) whole(t flowTuple, e flowElement, seen map[flowTuple]flowElement) *Flow {
+func (f *Flows) whole(t flowTuple, e flowElement6, seen map[flowTuple]flowElement6) *Flow {
 	back := flowTuple{
 		Source: e.Destination, SourcePort: e.DestinationPort, Destination: e.Source, DestinationPort: e.SourcePort,
 		Protocol: t.Protocol,
 	}
 	other, ok := seen[back]
-	if !ok || other.Slot != e.Slot || other.Generation != e.Generation || other.Direction == e.Direction {
+	if !ok || other.Whose.Of != e.Whose.Of || other.Whose.Generation != e.Whose.Generation || other.Whose.Direction == e.Whose.Direction {
 		return nil
 	}
-	if e.Slot == 0 || int(e.Slot) > f.capacity {
+	slot, generation := e.Whose.Of, e.Whose.Generation
+	if slot == 0 || int(slot) > f.capacity {
 		return nil
 	}
-	at := f.memory.slot(e.Slot)
-	if at.Generation != e.Generation || at.Protocol != t.Protocol {
+	at := f.memory.slot(slot)
+	if at.Generation != generation || at.Protocol != t.Protocol {
 		return nil
 	}
 	spec := specOf(t, e)
 	spec.NoTimestamps = at.Mirror&flowMirrorMIRROR_NO_TIMESTAMPS != 0
 	spec.NoSACK = at.Mirror&flowMirrorMIRROR_NO_SACK != 0
-	return &Flow{flows: f, spec: spec, slot: e.Slot, generation: e.Generation, at: at}
+	return &Flow{flows: f, spec: spec, slot: slot, generation: generation, at: at}
 }
 
 // monotonic is the time of the program's clock.

@@ -26,17 +26,7 @@ func specFor(n int) FlowSpec {
 
 func elements(t testing.TB, f *Flows) (n int) {
 	t.Helper()
-	var (
-		k flowTuple
-		v flowElement
-	)
-	all := f.maps.FlowElements.Iterate()
-	for all.Next(&k, &v) {
-		n++
-	}
-	if err := all.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.eachElement(func(flowTuple, flowElement6) bool { n++; return true }))
 	return n
 }
 
@@ -130,14 +120,15 @@ func TestAdoptFlows(t *testing.T) {
 		want[s.Client] = fmt.Sprint("flow ", i)
 		switch i {
 		case 0: // died while it added
-			must(t, f.maps.FlowElements.Delete(s.tuple(ToClient)))
+			must(t, f.forgetElement(s.tuple(ToClient)))
 			delete(want, s.Client)
 		case 1: // died while it deleted
-			must(t, f.maps.FlowElements.Delete(s.tuple(ToBackend)))
+			must(t, f.forgetElement(s.tuple(ToBackend)))
 			delete(want, s.Client)
 		case 2: // the other's element is of an earlier flow
 			e := s.element(ToClient, w.slot, w.generation-2)
-			must(t, f.maps.FlowElements.Update(s.tuple(ToClient), e, ebpf.UpdateAny))
+			must(t, f.forgetElement(s.tuple(ToClient)))
+			must(t, f.addElement(s.tuple(ToClient), e))
 			delete(want, s.Client)
 		}
 		w.SetRewrite(ToClient, Rewrite{Seq: 7, Shift: -3, Scale: 5})

@@ -97,7 +97,9 @@ func (f *Flows) load(capacity int, xdp bool) error {
 	if err != nil {
 		return err
 	}
-	spec.Maps[flowMapFlowElements].MaxEntries = uint32(directions) * uint32(capacity)
+	for _, family := range []string{flowMapFlows4, flowMapFlows6} {
+		spec.Maps[family].MaxEntries = uint32(directions) * uint32(capacity)
+	}
 	spec.Maps[flowMapFlowSlots].MaxEntries = 1 + uint32(capacity)
 	spec.Maps[flowMapFlowNotes].MaxEntries = uint32(capacity)
 	if !xdp {

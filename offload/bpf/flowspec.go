@@ -84,17 +84,17 @@ func (s FlowSpec) tuple(d Direction) flowTuple {
 }
 
 // element says what the packets of a direction leave with: the other direction's addresses, the other way round.
-func (s FlowSpec) element(d Direction, slot, generation uint32) flowElement {
+func (s FlowSpec) element(d Direction, slot, generation uint32) flowElement6 {
 	back := s.tuple(d.Other())
-	return flowElement{
+	return flowElement6{
 		Source: back.Destination, SourcePort: back.DestinationPort,
 		Destination: back.Source, DestinationPort: back.SourcePort,
-		Slot: slot, Direction: uint8(d), Generation: generation,
+		Whose: flowWhose{Of: slot, Direction: uint8(d), Generation: generation},
 	}
 }
 
 // specOf reads a flow out of the element of its ToBackend direction.
-func specOf(t flowTuple, e flowElement) FlowSpec {
+func specOf(t flowTuple, e flowElement6) FlowSpec {
 	return FlowSpec{
 		Proto:    flow.Proto(t.Protocol),
 		Client:   addrPort(t.Source, t.SourcePort),

@@ -14,18 +14,18 @@ import (
 
 // flowsLayout is the version of everything that is pinned: names, types, and what the maps hold. Raise it whenever a process
 // with the new layout could not go on with flows of the old one; a test notices when shapes change.
-const flowsLayout = 1
+const flowsLayout = 2
 
 // ErrIncompatible says that flows of another version are pinned. It is wrapped with both ways out.
 var ErrIncompatible = errors.New("flows of another version of Baton are in the kernel")
 
 // What is below a directory of pins:
 //
-//	flows-1/           of layout 1, complete: it gets this name when all its maps are there
-//	flows-1/NAME       a map
-//	flows-1/links/     ingress-2, egress-2, xdp-2: the links of device 2; qdisc-2: its clsact is ours
-//	new-1/             being made, or what a crash left of that
-//	gone-1/            being removed, or what a crash left of that
+//	flows-2/           of layout 2, complete: it gets this name when all its maps are there
+//	flows-2/NAME       a map
+//	flows-2/links/     ingress-2, egress-2, xdp-2: the links of device 2; qdisc-2: its clsact is ours
+//	new-2/             being made, or what a crash left of that
+//	gone-2/            being removed, or what a crash left of that
 //
 // A bpffs takes no dots in names, so devices are written as numbers. Those stay when a device is renamed.
 const (

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,7 @@ func TestPinnedMaps(t *testing.T) {
 // TestPinnedMapsAfterCrash begins with what a crash can leave.
 func TestPinnedMapsAfterCrash(t *testing.T) {
 	_, dir := mountForTest(t, testnet.New(t).Host("a"))
-	half := filepath.Join(dir, "new-1")
+	half := filepath.Join(dir, fmt.Sprint(pinsNew, flowsLayout))
 	gone := filepath.Join(dir, "gone-7", pinsLinks)
 	for _, d := range []string{filepath.Join(half, pinsLinks), gone, filepath.Join(gone, linkName(clsactMark, 4))} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -71,7 +72,7 @@ func TestPinnedMapsAfterCrash(t *testing.T) {
 		t.Fatalf("adopted %t, %v", adopted, err)
 	}
 	closeMaps(maps)
-	if names, err := pinnedNames(dir); err != nil || !slices.Equal(names, []string{"flows-1"}) {
+	if names, err := pinnedNames(dir); err != nil || !slices.Equal(names, []string{filepath.Base(pinsDir(dir))}) {
 		t.Errorf("there is %v, %v", names, err)
 	}
 }

@@ -95,7 +95,7 @@ static __always_inline int fast(struct xdp_md *xdp, struct packet *p)
 
 	if (bpf_xdp_load_bytes(xdp, 0, &eth, ETH_LEN) || parse(from, ntohs(eth.h_proto), p) != KIND_FLOW || !plain(p))
 		return XDP_PASS;
-	if (!for_us(xdp, &eth) || !find(&p->tuple, &f) || get(f.slot->gate) != GATE_FORWARD)
+	if (!for_us(xdp, &eth) || !find(&p->tuple, p->ipv6, &f) || !f.slot || get(f.slot->gate) != GATE_FORWARD)
 		return XDP_PASS;
 	if (!neighbour(xdp, &f, p, &eth, &device) || !parse_options(from, p))
 		return XDP_PASS;

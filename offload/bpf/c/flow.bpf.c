@@ -59,7 +59,7 @@ static __always_inline int dispatch(struct __sk_buff *skb, struct packet *p)
 	struct origin from = {.skb = skb};
 	struct found f;
 
-	if (!find(&p->tuple, &f))
+	if (!find(&p->tuple, p->ipv6, &f) || !f.slot)
 		return TC_ACT_UNSPEC;
 	if (p->tuple.protocol == IPPROTO_UDP)
 		return get(f.slot->gate) == GATE_FORWARD ? forward(skb, &f, p) : TC_ACT_UNSPEC;
@@ -100,7 +100,7 @@ int flow_egress(struct __sk_buff *skb)
 	if (parse(from, ntohs(skb->protocol), p) != KIND_FLOW)
 		return TC_ACT_UNSPEC;
 	t = reversed(&p->tuple);
-	return find(&t, &f) ? own(skb, &f, p) : TC_ACT_UNSPEC;
+	return find(&t, p->ipv6, &f) ? own(skb, &f, p) : TC_ACT_UNSPEC;
 }
 
 SEC("xdp")

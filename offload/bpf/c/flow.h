@@ -9,7 +9,7 @@
 
 #include "address.h"
 
-/* The addresses and ports of a packet as it arrives. */
+/* The addresses and ports of a packet as it arrives; the key of one of IPv6. */
 struct tuple {
 	struct address source;
 	struct address destination;
@@ -26,16 +26,62 @@ enum direction {
 	DIRECTIONS,
 };
 
-/* What is known of a tuple: whose it is, and what the packet leaves with. */
+/* Whose an element is. */
+struct whose {
+	__u32 of;         /* the slot in flow_slots, never 0; of a steered flow the service */
+	__u32 generation; /* of the slot when the element was made; of a steered flow the backend */
+	__u8 direction;
+	__u8 picked; /* of a steered flow: how its backend was */
+	__u8 pad[2];
+};
+
+/* What becomes of a steered flow, whose state is all in its elements. A flow that was handed off was never born, and
+ * nothing else of this is its: the kernel may use an element's memory for another one while a program still writes here. */
+struct life {
+	__u64 born;    /* CLOCK_MONOTONIC in ns, never 0; the same in both directions */
+	__u32 state;   /* enum life_state, and a generation; that of the way to the backend counts */
+	__u32 end;     /* the highest end of TCP's numbers */
+	__u64 last;    /* CLOCK_MONOTONIC in ns; of the way to the backend: of both */
+	__u64 packets; /* as on the wire */
+	__u64 bytes;   /* of payload; of TCP each counts once */
+};
+
+/* What is known of a tuple: whose it is, and what the packet leaves with. One map for each family: an element of IPv4
+ * takes 128 bytes of the kernel, key and all. */
+struct tuple4 {
+	__be32 source;
+	__be32 destination;
+	__be16 source_port;
+	__be16 destination_port;
+	__u8 protocol;
+	__u8 pad[3]; /* zero */
+};
+
+struct element4 {
+	__be32 source;
+	__be32 destination;
+	__be16 source_port;
+	__be16 destination_port;
+	struct whose whose;
+	struct life life;
+};
+
+struct element6 {
+	struct address source;
+	struct address destination;
+	__be16 source_port;
+	__be16 destination_port;
+	struct whose whose;
+	struct life life;
+};
+
+/* The same for both, as the program works with it: a copy. */
 struct element {
 	struct address source;
 	struct address destination;
 	__be16 source_port;
 	__be16 destination_port;
-	__u32 slot; /* of flow_slots, never 0 */
-	__u8 direction;
-	__u8 pad[3];
-	__u32 generation; /* of the slot when the element was made */
+	struct whose whose;
 };
 
 /* What becomes of a flow's packets. Userspace sets it, but for GATE_STALE. */
@@ -133,7 +179,8 @@ struct slot {
 	struct path paths[DIRECTIONS];
 };
 
-_Static_assert(sizeof(struct tuple) == 40 && sizeof(struct element) == 48, "no holes");
+_Static_assert(sizeof(struct tuple) == 40 && sizeof(struct tuple4) == 16, "no holes");
+_Static_assert(sizeof(struct element4) == 64 && sizeof(struct element6) == 88, "no holes");
 _Static_assert(sizeof(struct path) == 128 && sizeof(struct slot) == 320, "less than 1 KiB a flow");
 
 /* What userspace keeps with a flow; the program does not read it. */

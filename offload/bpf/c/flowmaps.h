@@ -9,11 +9,19 @@
 /* Two elements a flow. Sized when it is loaded, as are the slots and notes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct tuple4);
+	__type(value, struct element4);
+} flows4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
 	__type(key, struct tuple);
-	__type(value, struct element);
-} flow_elements SEC(".maps");
+	__type(value, struct element6);
+} flows6 SEC(".maps");
 
 /* Slot 0 is not used. */
 struct {
@@ -62,6 +70,8 @@ struct {
 /* What the programs work in, one at a time on each CPU. */
 struct scratch {
 	struct packet packet;
+	struct tuple4 tuple4; /* that is looked for */
+	struct element element; /* that was found */
 	struct quoted quoted; /* and the tuple that answers to it: see quoted.h */
 	struct tuple asked;
 	struct question question;

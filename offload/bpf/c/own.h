@@ -53,6 +53,8 @@ static __always_inline int own(struct __sk_buff *skb, struct found *f, struct pa
 {
 	int tcp = p->tuple.protocol == IPPROTO_TCP;
 
+	if (!f->slot)
+		return TC_ACT_UNSPEC;
 	if (get(f->other->device) != skb->ifindex)
 		set(f->other->device, skb->ifindex);
 	if (!tcp)
@@ -65,7 +67,7 @@ static __always_inline int own(struct __sk_buff *skb, struct found *f, struct pa
 			return TC_ACT_UNSPEC; /* how userspace ends a flow */
 		break;
 	default:
-		if (f->element->direction == TO_CLIENT && f->slot->mirror && (p->tcp.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+		if (f->element->whose.direction == TO_CLIENT && f->slot->mirror && (p->tcp.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
 			return take_options(skb, p, f->slot->mirror);
 		return TC_ACT_UNSPEC;
 	}

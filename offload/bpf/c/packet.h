@@ -199,6 +199,14 @@ static __always_inline __u32 counted(__u32 len)
 #define ntohl(value) __builtin_bswap32(value)
 #define htonl(value) __builtin_bswap32(value)
 
+static __always_inline void ipv4_address(struct address *to, __be32 from)
+{
+	to->words[0] = 0;
+	to->words[1] = 0;
+	to->words[2] = htonl(0xffff);
+	to->words[3] = from;
+}
+
 static __always_inline __u32 get32(const struct packet *p, __u32 at)
 {
 	return (__u32)p->transport[at & 63] << 24 | (__u32)p->transport[(at + 1) & 63] << 16 |

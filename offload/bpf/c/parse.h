@@ -23,14 +23,6 @@ static __always_inline __u32 size(struct origin from)
 	return from.fast ? bpf_xdp_get_buff_len(from.xdp) : from.skb->len;
 }
 
-static __always_inline void ipv4_address(struct address *to, __be32 from)
-{
-	to->words[0] = 0;
-	to->words[1] = 0;
-	to->words[2] = htonl(0xffff);
-	to->words[3] = from;
-}
-
 /* parse_ipv4 reports 0 for what is not understood, and for a fragment without ports. */
 static __always_inline int parse_ipv4(struct origin from, struct packet *p)
 {

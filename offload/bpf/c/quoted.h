@@ -124,7 +124,7 @@ static __noinline int translate(struct __sk_buff *skb, struct packet *p)
 	if (!s || !read_quoted(from, p, &s->quoted))
 		return TC_ACT_UNSPEC;
 	s->asked = answer_to(&s->quoted, p->ipv6);
-	if (!find(&s->asked, &f) || get(f.slot->gate) != GATE_FORWARD)
+	if (!find(&s->asked, p->ipv6, &f) || !f.slot || get(f.slot->gate) != GATE_FORWARD)
 		return TC_ACT_UNSPEC;
 	if (p->hops <= 1)
 		return TC_ACT_UNSPEC;

@@ -23,10 +23,10 @@ static __noinline long send(struct event *event)
 static __always_inline void tell(const struct element *e, enum happening happening, __u32 value)
 {
 	struct event event = {
-		.slot = e->slot,
-		.generation = e->generation,
+		.slot = e->whose.of,
+		.generation = e->whose.generation,
 		.happening = happening,
-		.direction = e->direction,
+		.direction = e->whose.direction,
 		.value = value,
 		.at = bpf_ktime_get_coarse_ns(),
 	};

@@ -3,30 +3,8 @@
 #ifndef BATON_TRACK_H
 #define BATON_TRACK_H
 
+#include "find.h"
 #include "options.h"
-#include "tell.h"
-
-/* A packet's flow: what was found for its tuple. */
-struct found {
-	const struct element *element;
-	struct slot *slot;
-	struct path *path;  /* of the packet's direction */
-	struct path *other; /* of the opposite one */
-};
-
-/* find reports 0 if the tuple is nobody's. */
-static __always_inline int find(const struct tuple *t, struct found *f)
-{
-	f->element = bpf_map_lookup_elem(&flow_elements, t);
-	if (!f->element)
-		return 0;
-	f->slot = bpf_map_lookup_elem(&flow_slots, &f->element->slot);
-	if (!f->slot || f->slot->generation != f->element->generation)
-		return 0;
-	f->path = &f->slot->paths[f->element->direction & 1];
-	f->other = &f->slot->paths[(f->element->direction & 1) ^ 1];
-	return 1;
-}
 
 /* get reads what others write meanwhile. */
 #define get(what) (*(const volatile typeof(what) *)&(what))
@@ -188,7 +166,7 @@ static __always_inline void acknowledge(struct found *f, const struct packet *p)
 		return;
 	if (!saw(f->other, SEEN_FIN_ACKED))
 		return;
-	of.direction ^= 1;
+	of.whose.direction ^= 1;
 	tell(&of, get(f->path->track.seen) & SEEN_FIN_ACKED ? EVENT_OVER : EVENT_FIN, 0);
 }
 

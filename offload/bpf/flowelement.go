@@ -1,0 +1,94 @@
+package bpf
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+)
+
+// The two families have maps of their own, so that an element of IPv4 is small. In Go tuples and elements have the shape
+// of IPv6's; these are the places where it matters.
+
+func (t flowTuple) is4() bool { return addrPort(t.Source, 0).Addr().Is4() }
+
+// four is the key of a tuple of IPv4.
+func (t flowTuple) four() flowTuple4 {
+	return flowTuple4{
+		Source: t.Source.Words[3], SourcePort: t.SourcePort, Destination: t.Destination.Words[3], DestinationPort: t.DestinationPort,
+		Protocol: t.Protocol,
+	}
+}
+
+func (t flowTuple4) six() flowTuple {
+	return flowTuple{
+		Source: mapped(t.Source), SourcePort: t.SourcePort, Destination: mapped(t.Destination), DestinationPort: t.DestinationPort,
+		Protocol: t.Protocol,
+	}
+}
+
+func (e flowElement6) four() flowElement4 {
+	return flowElement4{
+		Source: e.Source.Words[3], SourcePort: e.SourcePort, Destination: e.Destination.Words[3], DestinationPort: e.DestinationPort,
+		Whose: e.Whose, Life: e.Life,
+	}
+}
+
+func (e flowElement4) six() flowElement6 {
+	return flowElement6{
+		Source: mapped(e.Source), SourcePort: e.SourcePort, Destination: mapped(e.Destination), DestinationPort: e.DestinationPort,
+		Whose: e.Whose, Life: e.Life,
+	}
+}
+
+// mapped is an address of IPv4 as the program writes it beside those of IPv6.
+func mapped(a uint32) flowAddress {
+	m := flowAddress(addressKey(netip.IPv4Unspecified()))
+	m.Words[3] = a
+	return m
+}
+
+// addElement puts one in whose tuple is nobody's.
+func (f *Flows) addElement(t flowTuple, e flowElement6) error {
+	if t.is4() {
+		return f.maps.Flows4.Update(t.four(), e.four(), ebpf.UpdateNoExist)
+	}
+	return f.maps.Flows6.Update(t, e, ebpf.UpdateNoExist)
+}
+
+func (f *Flows) forgetElement(t flowTuple) error {
+	if t.is4() {
+		return forget(f.maps.Flows4, t.four())
+	}
+	return forget(f.maps.Flows6, t)
+}
+
+// eachElement calls each for the elements of both families, until it returns false.
+func (f *Flows) eachElement(each func(flowTuple, flowElement6) bool) error {
+	var (
+		t4 flowTuple4
+		e4 flowElement4
+		t  flowTuple
+		e  flowElement6
+	)
+	all4, all6 := f.maps.Flows4.Iterate(), f.maps.Flows6.Iterate()
+	for all4.Next(&t4, &e4) {
+		if !each(t4.six(), e4.six()) {
+			return nil
+		}
+	}
+	for all6.Next(&t, &e) {
+		if !each(t, e) {
+			return nil
+		}
+	}
+	for _, err := range []error{all4.Err(), all6.Err()} {
+		if err != nil {
+			return fmt.Errorf("read flows: %w", err)
+		}
+	}
+	return nil
+}
+
+// steered reports whether the program has made the flow by itself.
+func (e flowElement6) steered() bool { return e.Life.Born != 0 }

@@ -54,7 +54,7 @@ var (
 	seenAsCodes         = []flow.ClientAddress{"", flow.ClientTransparent, flow.ClientPortChanged, flow.ClientMasked}
 	notTransparentCodes = []flow.NotTransparent{
 		"", flow.NotTransparentUnavailable, flow.NotTransparentFamily, flow.NotTransparentHairpin,
-		flow.NotTransparentHostLocal, flow.NotTransparentOtherWay,
+		flow.NotTransparentHostLocal, flow.NotTransparentOtherWay, flow.NotTransparentOutside,
 	}
 )
 

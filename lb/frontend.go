@@ -45,7 +45,7 @@ func (f *Frontend) Selection(inside bool) Selection {
 		s.Subset = f.InsideSubset
 	}
 	if f.SameFamily {
-		s.Family = familyOf(f.Address.Addr())
+		s.Family = FamilyOf(f.Address.Addr())
 	}
 	return s
 }

@@ -36,11 +36,22 @@ const (
 	IPv6
 )
 
-func familyOf(a netip.Addr) Family {
+// FamilyOf is the family of an address.
+func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
 	}
 	return IPv6
+}
+
+func (f Family) String() string {
+	switch f {
+	case IPv4:
+		return "IPv4"
+	case IPv6:
+		return "IPv6"
+	}
+	return "any"
 }
 
 // Selection says which of a service's backends some clients may use. Frontends
@@ -52,7 +63,7 @@ type Selection struct {
 
 // Has reports whether b is among them.
 func (s Selection) Has(b *Backend) bool {
-	return s.Subset.Has(b) && (s.Family == AnyFamily || s.Family == familyOf(b.Address.Addr()))
+	return s.Subset.Has(b) && (s.Family == AnyFamily || s.Family == FamilyOf(b.Address.Addr()))
 }
 
 // IsAll reports whether every backend is.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-
-	"github.com/baton-lb/baton/lb"
 )
 
 // parseAddr reads an address as Kubernetes does: IPv4 with leading zeros in its
@@ -79,18 +77,4 @@ func endpointProblem(a netip.Addr) string {
 		return fmt.Sprintf("%s has a zone, which is not supported", a)
 	}
 	return ""
-}
-
-func familyOf(a netip.Addr) lb.Family {
-	if a.Is4() {
-		return lb.IPv4
-	}
-	return lb.IPv6
-}
-
-func familyName(f lb.Family) string {
-	if f == lb.IPv4 {
-		return "IPv4"
-	}
-	return "IPv6"
 }

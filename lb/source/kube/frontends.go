@@ -18,22 +18,22 @@ func (t *Translator) frontends(p *port) []lb.Frontend {
 	s := p.service
 	l := frontendList{port: p}
 	for _, a := range s.clusterIPs {
-		l.add(a, p.port, t.internal(s, familyOf(a)))
+		l.add(a, p.port, t.internal(s, lb.FamilyOf(a)))
 	}
 	for _, a := range s.lbIPs {
-		fe := t.external(s, familyOf(a))
-		fe.AllowSources = ofFamily(s.ranges, familyOf(a))
+		fe := t.external(s, lb.FamilyOf(a))
+		fe.AllowSources = ofFamily(s.ranges, lb.FamilyOf(a))
 		l.add(a, p.port, fe)
 	}
 	for _, a := range s.externalIPs {
-		l.add(a, p.port, t.external(s, familyOf(a)))
+		l.add(a, p.port, t.external(s, lb.FamilyOf(a)))
 	}
 	if p.nodePort == 0 {
 		return l.list
 	}
 	for _, ip := range s.clusterIPs {
-		for _, a := range t.nodePortAddresses(familyOf(ip)) {
-			l.add(a, p.nodePort, t.external(s, familyOf(a)))
+		for _, a := range t.nodePortAddresses(lb.FamilyOf(ip)) {
+			l.add(a, p.nodePort, t.external(s, lb.FamilyOf(a)))
 		}
 	}
 	return l.list
@@ -109,7 +109,7 @@ func (t *Translator) nodePortAddresses(f lb.Family) (list []netip.Addr) {
 
 func ofFamily(all []netip.Prefix, f lb.Family) (list []netip.Prefix) {
 	for _, p := range all {
-		if familyOf(p.Addr()) == f {
+		if lb.FamilyOf(p.Addr()) == f {
 			list = append(list, p)
 		}
 	}
@@ -127,7 +127,7 @@ func (t *Translator) settle(p *port, usable [3]bool) {
 			f.add(p.path(), "%s", p.lost(fe.FrontendKey, o))
 			continue
 		}
-		if fe.Subset == lb.LocalBackends && usable[familyOf(fe.Address.Addr())] {
+		if fe.Subset == lb.LocalBackends && usable[lb.FamilyOf(fe.Address.Addr())] {
 			fe.WhenNone = lb.Drop // there are some elsewhere
 		}
 		p.frontends = append(p.frontends, fe)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -263,14 +264,7 @@ func loopback(v4 bool) netip.Addr {
 // withPort adds a port to an address that has none.
 func withPort(address, port string) string {
 	if a, err := netip.ParseAddr(strings.Trim(address, "[]")); err == nil {
-		return hostOf(a) + ":" + port
+		return net.JoinHostPort(a.String(), port)
 	}
 	return address
-}
-
-func hostOf(a netip.Addr) string {
-	if a.Is6() {
-		return "[" + a.String() + "]"
-	}
-	return a.String()
 }

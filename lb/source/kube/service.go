@@ -88,7 +88,7 @@ func (r *serviceReader) readAddresses() {
 			at = fmt.Sprintf(field, i)
 		}
 		a, ok := r.address(at, s)
-		if ok && r.has(familyOf(a)) {
+		if ok && r.has(lb.FamilyOf(a)) {
 			r.faults.add(at, "%s is the second of its family", a)
 			continue
 		}
@@ -102,8 +102,8 @@ func (r *serviceReader) readAddresses() {
 		if !ok {
 			continue
 		}
-		if !r.has(familyOf(a)) {
-			r.faults.add(at, "%s: the service has no %s", a, familyName(familyOf(a)))
+		if !r.has(lb.FamilyOf(a)) {
+			r.faults.add(at, "%s: the service has no %s", a, lb.FamilyOf(a))
 			continue
 		}
 		r.externalIPs = appendNew(r.externalIPs, a)
@@ -114,7 +114,7 @@ func (r *serviceReader) readAddresses() {
 		}
 		a, ok := r.address(fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), in.IP)
 		// One of a family that the service has not is the balancer's own affair.
-		if ok && r.has(familyOf(a)) {
+		if ok && r.has(lb.FamilyOf(a)) {
 			r.lbIPs = appendNew(r.lbIPs, a)
 		}
 	}
@@ -137,7 +137,7 @@ func (r *serviceReader) address(field, s string) (netip.Addr, bool) {
 // has reports whether the service has a cluster IP of a family. It is served in
 // these families only.
 func (s *Service) has(f lb.Family) bool {
-	return slices.ContainsFunc(s.clusterIPs, func(a netip.Addr) bool { return familyOf(a) == f })
+	return slices.ContainsFunc(s.clusterIPs, func(a netip.Addr) bool { return lb.FamilyOf(a) == f })
 }
 
 func appendNew(list []netip.Addr, a netip.Addr) []netip.Addr {

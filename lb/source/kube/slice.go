@@ -165,8 +165,8 @@ func (r *sliceReader) address(list []string) (a netip.Addr, problem string) {
 	switch {
 	case err != nil:
 		return a, err.Error()
-	case familyOf(a) != r.family:
-		return a, fmt.Sprintf("%s in a slice of %s addresses", a, familyName(r.family))
+	case lb.FamilyOf(a) != r.family:
+		return a, fmt.Sprintf("%s in a slice of %s addresses", a, r.family)
 	}
 	return a, endpointProblem(a)
 }

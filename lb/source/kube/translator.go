@@ -6,6 +6,8 @@ import (
 	"unique"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/baton-lb/baton/lb"
 )
 
 // Options configures a Translator. The zero value works.
@@ -196,7 +198,7 @@ func (t *Translator) findInside() {
 	}
 	t.inside = [3][]netip.Prefix{}
 	for _, p := range slices.Concat(loopback, pods) {
-		f := familyOf(p.Addr())
+		f := lb.FamilyOf(p.Addr())
 		t.inside[f] = append(t.inside[f], p)
 	}
 }

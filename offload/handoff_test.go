@@ -137,6 +137,20 @@ func TestEndsOfOffloadedFlows(t *testing.T) {
 			k.Tell(offload.Event{Flow: f, What: bpf.EventOver, Direction: first.Other()})
 		}
 	}
+	// Everything has happened before the first of its events is read.
+	readLate := func(first bpf.Direction) func(*offloadtest.Flow) {
+		return func(f *offloadtest.Flow) {
+			f.Update(func(s *bpf.FlowState) {
+				for d := range s.Directions {
+					s.Directions[d].FIN, s.Directions[d].FINAcked = true, true
+				}
+			})
+			k.Tell(offload.Event{Flow: f, What: bpf.EventFirst, Direction: bpf.ToBackend})
+			k.Tell(offload.Event{Flow: f, What: bpf.EventFirst, Direction: bpf.ToClient})
+			k.Tell(offload.Event{Flow: f, What: bpf.EventFIN, Direction: first})
+			k.Tell(offload.Event{Flow: f, What: bpf.EventOver, Direction: first.Other()})
+		}
+	}
 	reset := func(d bpf.Direction) func(*offloadtest.Flow) {
 		return func(f *offloadtest.Flow) {
 			f.Update(func(s *bpf.FlowState) { s.Directions[d].Reset = true })
@@ -155,6 +169,8 @@ func TestEndsOfOffloadedFlows(t *testing.T) {
 	}{
 		{"client closes first", closed(bpf.ToBackend), flow.ByClient, flow.ReasonClosed},
 		{"backend closes first", closed(bpf.ToClient), flow.ByBackend, flow.ReasonClosed},
+		{"client closes first, read late", readLate(bpf.ToBackend), flow.ByClient, flow.ReasonClosed},
+		{"backend closes first, read late", readLate(bpf.ToClient), flow.ByBackend, flow.ReasonClosed},
 		{"client resets", reset(bpf.ToBackend), flow.ByClient, flow.ReasonReset},
 		{"backend resets", reset(bpf.ToClient), flow.ByBackend, flow.ReasonReset},
 		{"another flow has begun", stale, flow.ByClient, flow.ReasonClosed},

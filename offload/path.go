@@ -31,7 +31,7 @@ type path struct {
 
 	mu         sync.Mutex // guards what follows
 	attached   bool       // the record's path: before that nothing is judged
-	unsure     bool       // both sides have closed, and nobody has said yet who was first
+	unsureAt   time.Time  // both sides were seen to have closed, and nobody had said who was first; zero = not so
 	over       bool       // the record is finished
 	deleted    bool
 	halfClosed bool
@@ -161,7 +161,7 @@ func (p *path) look(now time.Time) {
 	}
 	st, moved := p.state()
 	if !p.over {
-		p.judgeLocked(&st, moved)
+		p.judgeLocked(&st, moved, now)
 	}
 	if p.over && p.forgetLocked(&st, now) {
 		return
@@ -171,7 +171,7 @@ func (p *path) look(now time.Time) {
 
 // judgeLocked ends the record of a flow that is over, and the flow if it has been
 // idle for too long.
-func (p *path) judgeLocked(st *bpf.FlowState, moved time.Duration) {
+func (p *path) judgeLocked(st *bpf.FlowState, moved time.Duration, now time.Time) {
 	c, b := &st.Directions[toBackend], &st.Directions[toClient]
 	if p.closedBy == "" {
 		p.closedBy = closedFirst(c, b)
@@ -181,8 +181,8 @@ func (p *path) judgeLocked(st *bpf.FlowState, moved time.Duration) {
 		p.finishLocked(flow.ByClient, flow.ReasonReset, resetLinger)
 	case b.Reset:
 		p.finishLocked(flow.ByBackend, flow.ReasonReset, resetLinger)
-	case c.FINAcked && b.FINAcked && p.closedBy == "" && !p.unsure:
-		p.unsure = true // the event is on its way, unless it is lost
+	case c.FINAcked && b.FINAcked && p.unsureLocked(now):
+		// The event is on its way, unless it is lost.
 	case c.FINAcked && b.FINAcked:
 		p.finishLocked(cmp.Or(p.closedBy, flow.ByClient), flow.ReasonClosed, closedLinger)
 	case st.Gate == bpf.GateStale:
@@ -192,6 +192,18 @@ func (p *path) judgeLocked(st *bpf.FlowState, moved time.Duration) {
 	default:
 		p.judgeIdleLocked(st, monotonic()-moved)
 	}
+}
+
+// unsureLocked reports whether nobody has said who closed first of both, and still may:
+// events that came before that one are looked at before it.
+func (p *path) unsureLocked(now time.Time) bool {
+	if p.closedBy != "" {
+		return false
+	}
+	if p.unsureAt.IsZero() {
+		p.unsureAt = now
+	}
+	return now.Sub(p.unsureAt) < unsureWait
 }
 
 // closedFirst is who has closed its direction; "" if nobody has, or both.
@@ -257,7 +269,7 @@ func (p *path) untilLookLocked() time.Duration {
 	switch {
 	case p.over:
 		return p.linger
-	case p.unsure:
+	case !p.unsureAt.IsZero():
 		return unsureWait
 	}
 	limit := p.note.Idle

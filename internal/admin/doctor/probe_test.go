@@ -49,7 +49,7 @@ func TestProbesOfSettings(t *testing.T) {
 		{"no net admin", probeNetAdmin, nil, []int{unix.CAP_NET_ADMIN}, Absent, "setcap cap_net_admin+ep"},
 		{"no net bind", probeNetBind, sys{"net/ipv4/ip_unprivileged_port_start": "1024"}, []int{unix.CAP_NET_BIND_SERVICE}, Absent, "ports below 1024"},
 		{"no net bind, not needed", probeNetBind, sys{"net/ipv4/ip_unprivileged_port_start": "0"}, []int{unix.CAP_NET_BIND_SERVICE}, Present, "not needed"},
-		{"no net raw", probeNetRaw, nil, []int{unix.CAP_NET_RAW}, Absent, "nothing"},
+		{"no net raw", probeNetRaw, nil, []int{unix.CAP_NET_RAW}, Absent, "resets that end a flow"},
 		{"backlog", probeBacklog, sys{"net/core/somaxconn": "4096"}, nil, Present, "4096"},
 		{"small backlog", probeBacklog, sys{"net/core/somaxconn": "128"}, nil, Absent, "net.core.somaxconn=4096"},
 		{"ports", probeLocalPorts, sys{"net/ipv4/ip_local_port_range": "32768\t60999"}, nil, Present, "28232"},
@@ -147,4 +147,25 @@ func routes(t *testing.T, h *testnet.Host) string {
 		b.WriteString(r.String() + "\n")
 	}
 	return b.String()
+}
+
+// A container that is given a bpffs lacks no right to mount one.
+func TestBPFFSIsThere(t *testing.T) {
+	testnet.RequireRoot(t)
+	h := fakeHost(t, nil, unix.CAP_SYS_ADMIN)
+	h.o.StateDir = t.TempDir()
+	pins := filepath.Join(h.o.StateDir, "bpf")
+	if err := os.Mkdir(pins, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if f := probeSysAdmin(h); f.Answer != Absent {
+		t.Errorf("a plain directory: %+v", f)
+	}
+	if err := unix.Mount("bpf", pins, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(pins, 0) })
+	if f := probeSysAdmin(h); f.Answer != Present || !strings.Contains(f.Detail, pins) {
+		t.Errorf("a bpffs: %+v", f)
+	}
 }

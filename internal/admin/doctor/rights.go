@@ -70,8 +70,17 @@ func probeBPF(h *host) Finding {
 }
 
 func probeSysAdmin(h *host) Finding {
+	if pins := filepath.Join(h.o.StateDir, "bpf"); h.o.StateDir != "" && isBPFFS(pins) {
+		return present("not needed: there is a bpffs at %s", pins)
+	}
 	return h.capability(unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "a bpffs of our own, in which offloaded flows outlive the process",
 		"mount a bpffs at \"bpf\" in the state directory beforehand; or nothing: offloaded flows end with the process")
+}
+
+// isBPFFS reports whether a directory is of a BPF file system.
+func isBPFFS(dir string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(dir, &fs) == nil && fs.Type == unix.BPF_FS_MAGIC
 }
 
 func probeNetBind(h *host) Finding {
@@ -83,7 +92,7 @@ func probeNetBind(h *host) Finding {
 }
 
 func probeNetRaw(h *host) Finding {
-	return h.capability(unix.CAP_NET_RAW, "CAP_NET_RAW", "raw sockets; nothing in this version needs it", "nothing to do")
+	return h.capability(unix.CAP_NET_RAW, "CAP_NET_RAW", "handoffs: resets that end a flow in the kernel", "")
 }
 
 func probeSysResource(h *host) Finding {

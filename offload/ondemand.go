@@ -1,8 +1,11 @@
 package offload
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/baton-lb/baton/internal/flow"
 )
@@ -27,6 +30,35 @@ func (o *Offloader) Handoff(id flow.ID) (flow.HandoffResult, flow.NotOffloaded, 
 	}
 	v := <-waiter
 	return v.result, v.why, v.err
+}
+
+// HandoffAll tries to hand over every flow that was offered, whether or not it is old and
+// big enough, until ctx ends. It returns how many it did.
+func (o *Offloader) HandoffAll(ctx context.Context) (done int) {
+	var waiters []chan verdict
+	for _, l := range o.offered() {
+		if w := make(chan verdict, 1); o.queue(l, w) {
+			waiters = append(waiters, w)
+		}
+	}
+	for _, w := range waiters {
+		select {
+		case v := <-w:
+			if v.result == flow.HandoffDone {
+				done++
+			}
+		case <-ctx.Done():
+			return done
+		}
+	}
+	return done
+}
+
+// offered lists the leases of flows that are in userspace.
+func (o *Offloader) offered() []*lease {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Values(o.leases))
 }
 
 // notQueued is the answer for a flow that cannot be tried.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -119,7 +120,21 @@ func (in *instance) handOverTo(p *admin.Pipe) (err error) {
 	if err := expect(p, stepReady); err != nil {
 		return err
 	}
+	in.handoffAll()
 	return in.letGo(p, h)
+}
+
+// leaveTimeout is how long a handover waits for flows to leave userspace.
+const leaveTimeout = 3 * time.Second
+
+// handoffAll has whatever can leave userspace leave it: in the kernel a flow goes on when
+// this process ends, however long it has been quiet.
+func (in *instance) handoffAll() {
+	ctx, cancel := context.WithTimeout(in.ctx, leaveTimeout)
+	defer cancel()
+	if n := in.kernel.handoffAll(ctx); n > 0 {
+		in.log.Info("flows were handed off, so that they need no process", "flows", n)
+	}
 }
 
 // offer sends what the other process needs to serve, and goes on serving.

@@ -70,6 +70,14 @@ func (k *kernelPath) Handoff(id flow.ID) (flow.HandoffResult, flow.NotOffloaded,
 	return flow.HandoffRefused, flow.NotOffloadedUnavailable, nil
 }
 
+// handoffAll hands over what there is, big enough or not, but waits no longer than ctx.
+func (k *kernelPath) handoffAll(ctx context.Context) (done int) {
+	if o := k.offloader.Load(); o != nil {
+		return o.HandoffAll(ctx)
+	}
+	return 0
+}
+
 // prepare loads what can be loaded while another process still has the kernel path.
 func (k *kernelPath) prepare(stateDir string, xdp bool, log *slog.Logger) (err error) {
 	k.found = pinned(stateDir)

@@ -27,6 +27,7 @@ func (b *baton) ready(w world, flags ...string) error {
 // next is ready, cuts no flow: a Kubernetes DaemonSet that surges does just that.
 func TestUpgradeThenStopOfTheOld(t *testing.T) {
 	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.offload = inUserspace
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil))
 		if err := b.ready(w); err != nil {

@@ -62,6 +62,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 // The flows of the old process can be seen and ended there, and have --exit-timeout.
 func TestUpgradeDrains(t *testing.T) {
 	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.offload = inUserspace
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil), "--exit-timeout", "4s")
 		c, _ := w.named(t)

@@ -15,6 +15,7 @@ import (
 // onBackendRemoved says.
 func TestUpgradeOldProcessFollowsItsFile(t *testing.T) {
 	bothFamilies(t, 2, func(t *testing.T, w world) {
+		w.offload = inUserspace
 		w.serveNamed()
 		const policy = "onBackendRemoved: reset"
 		b := start(t, w.Balancer, w.service(nil, policy))

@@ -120,6 +120,39 @@ func servicesByID(views []flow.View) map[flow.ID]string {
 	return all
 }
 
+// Connections that are too young, or too quiet, to have left userspace leave it before the
+// process that has them does: none of them keeps it, or is reset with it.
+func TestUpgradeHandsOffWhatIsQuiet(t *testing.T) {
+	bothFamilies(t, 2, func(t *testing.T, w world) {
+		w.serveNamed()
+		w.offload = "offload: {mode: auto, afterBytes: 1GiB, afterAge: 1h}"
+		b := start(t, w.Balancer, w.service(nil))
+		var conns []*conn
+		for range 20 {
+			c, _ := w.named(t)
+			conns = append(conns, c)
+		}
+		for _, v := range b.wantFlows(len(conns)) {
+			if v.Path != flow.PathUserspace {
+				t.Errorf("before the upgrade it is carried by %s", v.Path)
+			}
+		}
+		next := b.upgrade(w, w.service(nil))
+		b.exits(10 * time.Second)
+		for _, c := range conns {
+			c.works(t)
+		}
+		for _, v := range next.wantFlows(len(conns)) {
+			if v.Path != flow.PathBPF {
+				t.Errorf("after the upgrade it is carried by %s (%s)", v.Path, v.NotOffloaded)
+			}
+		}
+		for _, c := range conns {
+			c.ends(t)
+		}
+	})
+}
+
 // UDP sessions that the kernel carries lose no datagram, nor their backend.
 func TestUpgradeOfOffloadedUDP(t *testing.T) {
 	const clients = 6

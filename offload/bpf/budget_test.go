@@ -15,9 +15,14 @@ var budgets = map[string]int{
 	guardProgGuard:   240, // sources are looked up at most once, wildcard frontends where no VIP is
 	divertProgDivert: 700,
 
-	flowProgFlowIngress: 4500, // it has the tracking twice: for the gate and for what goes on
+	flowProgFlowIngress: 8500, // it has the tracking twice: for the gate and for what goes on; and mode steer
 	flowProgFlowEgress:  1000,
-	flowProgFlowXdp:     1500,
+	flowProgFlowXdp:     1600,
+
+	flowProgSteerRefill: 200,
+	flowProgSteerFlush:  200,
+	flowProgSteerEnd:    400,
+	flowProgSteerReset:  300,
 }
 
 // programs lists what is embedded.

@@ -18,11 +18,40 @@ type flowAddress struct {
 	Words [4]uint32
 }
 
+type flowBackend struct {
+	_       structs.HostLayout
+	Address flowAddress
+	Masked  flowAddress
+	Port    uint16
+	Ipv6    uint8
+	Takes   uint8
+	Keep    uint8
+	Pad     [3]uint8
+	Limit   uint32
+	Service uint32
+}
+
 type flowCarried struct {
 	_       structs.HostLayout
 	Packets uint64
 	Bytes   uint64
 	At      uint64
+}
+
+type flowClient uint32
+
+const (
+	flowClientCLIENT_OUTSIDE flowClient = 0
+	flowClientCLIENT_INSIDE  flowClient = 1
+	flowClientCLIENT_REFUSED flowClient = 2
+	flowClientCLIENT_DROPPED flowClient = 3
+	flowClientCLIENT_UNSAID  flowClient = 4
+)
+
+type flowClientOf struct {
+	_       structs.HostLayout
+	Service uint32
+	Address flowAddress
 }
 
 type flowDirection uint32
@@ -51,6 +80,28 @@ type flowElement6 struct {
 	DestinationPort uint16
 	Whose           flowWhose
 	Life            flowLife
+}
+
+type flowEnding struct {
+	_      structs.HostLayout
+	Forth  flowTuple
+	Back   flowTuple
+	Forth4 flowTuple4
+	Back4  flowTuple4
+	Born   uint64
+	Last   uint64
+	Ipv6   uint32
+	Pad    uint32
+}
+
+type flowEntrance struct {
+	_       structs.HostLayout
+	Service uint32
+	Outside uint32
+	Inside  uint32
+	Sources uint32
+	Closed  flowClient
+	Keep    uint32
 }
 
 type flowEvent struct {
@@ -85,6 +136,14 @@ const (
 	flowFlowCountFLOW_COUNTS           flowFlowCount = 15
 )
 
+type flowFrontend struct {
+	_        structs.HostLayout
+	Address  flowAddress
+	Port     uint16
+	Protocol uint8
+	Pad      uint8
+}
+
 type flowGate uint32
 
 const (
@@ -118,6 +177,26 @@ type flowLife struct {
 	Bytes   uint64
 }
 
+type flowLifeState uint32
+
+const (
+	flowLifeStateLIFE_REPLIED       flowLifeState = 1
+	flowLifeStateLIFE_OPEN          flowLifeState = 2
+	flowLifeStateLIFE_FIN_CLIENT    flowLifeState = 4
+	flowLifeStateLIFE_FIN_BACKEND   flowLifeState = 8
+	flowLifeStateLIFE_BACKEND_FIRST flowLifeState = 16
+	flowLifeStateLIFE_WAS_RESET     flowLifeState = 32
+	flowLifeStateLIFE_CLOSED        flowLifeState = 64
+	flowLifeStateLIFE_REFUSE        flowLifeState = 128
+	flowLifeStateLIFE_GONE          flowLifeState = 256
+)
+
+type flowMember struct {
+	_       structs.HostLayout
+	Pool    uint32
+	Backend uint32
+}
+
 type flowMirror uint32
 
 const (
@@ -125,9 +204,24 @@ const (
 	flowMirrorMIRROR_NO_SACK       flowMirror = 2
 )
 
+type flowName struct {
+	_     structs.HostLayout
+	Bytes [256]uint8
+}
+
 type flowNote struct {
 	_     structs.HostLayout
 	Bytes [256]uint8
+}
+
+type flowOrder struct {
+	_        structs.HostLayout
+	Pool     uint32
+	Count    uint32
+	Done     uint32
+	Pad      uint32
+	Backends [256]uint32
+	Endings  [32]flowEnding
 }
 
 type flowPath struct {
@@ -140,10 +234,61 @@ type flowPath struct {
 	Pad     uint32
 }
 
+type flowPicked uint32
+
+const (
+	flowPickedPICKED_ALGORITHM flowPicked = 0
+	flowPickedPICKED_AFFINITY  flowPicked = 1
+)
+
+type flowPieces struct {
+	_           structs.HostLayout
+	Source      flowAddress
+	Destination flowAddress
+	Id          uint32
+	Protocol    uint8
+	Pad         [3]uint8
+}
+
+type flowPiecesTo struct {
+	_           structs.HostLayout
+	Source      flowAddress
+	Destination flowAddress
+}
+
+type flowPool struct {
+	_            structs.HostLayout
+	Service      uint32
+	Answer       flowPoolAnswer
+	RefuseAbsent uint8
+	ByAddress    uint8
+	Pad          [2]uint8
+	Version      uint32
+	Length       uint32
+}
+
+type flowPoolAnswer uint32
+
+const (
+	flowPoolAnswerANSWER_STACK  flowPoolAnswer = 0
+	flowPoolAnswerANSWER_REFUSE flowPoolAnswer = 1
+	flowPoolAnswerANSWER_DROP   flowPoolAnswer = 2
+	flowPoolAnswerANSWER_TICKET flowPoolAnswer = 3
+	flowPoolAnswerANSWER_TABLE  flowPoolAnswer = 4
+	flowPoolAnswerANSWER_PACKET flowPoolAnswer = 5
+)
+
 type flowPort struct {
 	_   structs.HostLayout
 	Mac [6]uint8
 	Pad [2]uint8
+}
+
+type flowRemembered struct {
+	_       structs.HostLayout
+	At      uint64
+	Backend uint32
+	Pad     uint32
 }
 
 type flowRewrite struct {
@@ -199,13 +344,15 @@ type flowScratch struct {
 		Ipv6            uint8
 		Odd             uint8
 		Fragment        uint8
+		Piece           uint8
 		Hops            uint8
 		OptionAt        uint8
 		TsAt            uint8
 		SackAt          uint8
 		SackLen         uint8
 		SackPermittedAt uint8
-		Pad             [3]uint8
+		Pad             [2]uint8
+		Id              uint32
 	}
 	Tuple4  flowTuple4
 	Element struct {
@@ -265,6 +412,22 @@ type flowScratch struct {
 			Ipv6Nh   [4]uint32
 		}
 	}
+	Fib struct {
+		_          structs.HostLayout
+		Family     uint8
+		L4Protocol uint8
+		Sport      uint16
+		Dport      uint16
+		TotLen     uint16
+		Ifindex    uint32
+		Tos        uint32
+		Ipv6Src    [4]uint32
+		Ipv6Dst    [4]uint32
+		VlanProto  uint16
+		VlanTci    uint16
+		Smac       [6]uint8
+		Dmac       [6]uint8
+	}
 	Error4 struct {
 		_  structs.HostLayout
 		Ip struct {
@@ -288,8 +451,21 @@ type flowScratch struct {
 			Rest     uint32
 		}
 	}
-	_        [20]byte
+	_      [20]byte
+	Back   flowTuple
+	New4   flowElement4
+	New6   flowElement6
+	Choice struct {
+		_       structs.HostLayout
+		Backend uint32
+		Limited uint32
+		Picked  flowPicked
+	}
+	Frontend flowFrontend
+	Client   flowClientOf
+	Pieces   flowPieces
 	_        [4]byte
+	Event    flowSteerEvent
 	BudgetAt uint64
 	Budget   uint64
 }
@@ -309,6 +485,16 @@ const (
 	flowSeenSEEN_HELD       flowSeen = 512
 	flowSeenSEEN_HELD_RESET flowSeen = 1024
 )
+
+type flowService struct {
+	_            structs.HostLayout
+	Affinity     uint64
+	Times        [5]uint64
+	Connections  uint32
+	Sessions     uint32
+	NewPerSecond uint32
+	Pad          uint32
+}
 
 type flowSettings struct {
 	_   structs.HostLayout
@@ -366,6 +552,88 @@ type flowSlot struct {
 	Paths      [2]flowPath
 }
 
+type flowSource struct {
+	_       structs.HostLayout
+	Prefix  uint32
+	Set     uint32
+	Address flowAddress
+}
+
+type flowSteerCount uint32
+
+const (
+	flowSteerCountSTEER_COUNT_TICKETS        flowSteerCount = 0
+	flowSteerCountSTEER_COUNT_TABLES         flowSteerCount = 1
+	flowSteerCountSTEER_COUNT_AFFINITY       flowSteerCount = 2
+	flowSteerCountSTEER_COUNT_REFUSED        flowSteerCount = 3
+	flowSteerCountSTEER_COUNT_DROPPED        flowSteerCount = 4
+	flowSteerCountSTEER_COUNT_REFUSED_SOURCE flowSteerCount = 5
+	flowSteerCountSTEER_COUNT_OVER_LIMIT     flowSteerCount = 6
+	flowSteerCountSTEER_COUNT_FULL           flowSteerCount = 7
+	flowSteerCountSTEER_COUNT_NO_PORT        flowSteerCount = 8
+	flowSteerCountSTEER_COUNT_STRAY          flowSteerCount = 9
+	flowSteerCountSTEER_COUNT_EVENTS_LOST    flowSteerCount = 10
+	flowSteerCountSTEER_COUNTS               flowSteerCount = 11
+)
+
+type flowSteerEvent struct {
+	_            structs.HostLayout
+	Client       flowAddress
+	Frontend     flowAddress
+	Local        flowAddress
+	Backend      flowAddress
+	ClientPort   uint16
+	FrontendPort uint16
+	LocalPort    uint16
+	BackendPort  uint16
+	Born         uint64
+	At           uint64
+	Happening    flowSteerHappening
+	State        flowLifeState
+	Whose        flowWhose
+	Protocol     uint8
+	Pad          [3]uint8
+}
+
+type flowSteerHappening uint32
+
+const (
+	flowSteerHappeningSTEER_OPENED    flowSteerHappening = 0
+	flowSteerHappeningSTEER_HALF_SHUT flowSteerHappening = 1
+	flowSteerHappeningSTEER_ENDED     flowSteerHappening = 2
+)
+
+type flowSteering struct {
+	_         structs.HostLayout
+	Beat      uint64
+	Flows     uint64
+	Limit     uint64
+	On        uint32
+	Listened  uint32
+	FirstPort uint16
+	Ports     uint16
+	Pad       uint32
+}
+
+type flowTable struct {
+	_        structs.HostLayout
+	Backends [64]uint32
+}
+
+type flowTableAt struct {
+	_       structs.HostLayout
+	Pool    uint32
+	Version uint32
+	Piece   uint32
+}
+
+type flowTickets struct {
+	_        structs.HostLayout
+	Head     uint64
+	Tail     uint64
+	Backends [256]uint32
+}
+
 type flowTrack struct {
 	_       structs.HostLayout
 	Enter   uint32
@@ -399,6 +667,13 @@ type flowTuple4 struct {
 	Pad             [3]uint8
 }
 
+type flowUsage struct {
+	_           structs.HostLayout
+	Connections uint32
+	Sessions    uint32
+	Rate        uint64
+}
+
 type flowWay struct {
 	_       structs.HostLayout
 	At      uint64
@@ -422,18 +697,40 @@ type flowWhose struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	flowMapFlowCounts   = "flow_counts"
-	flowMapFlowEvents   = "flow_events"
-	flowMapFlowNotes    = "flow_notes"
-	flowMapFlowPorts    = "flow_ports"
-	flowMapFlowScratch  = "flow_scratch"
-	flowMapFlowSettings = "flow_settings"
-	flowMapFlowSlots    = "flow_slots"
-	flowMapFlows4       = "flows4"
-	flowMapFlows6       = "flows6"
-	flowProgFlowEgress  = "flow_egress"
-	flowProgFlowIngress = "flow_ingress"
-	flowProgFlowXdp     = "flow_xdp"
+	flowMapFlowCounts     = "flow_counts"
+	flowMapFlowEvents     = "flow_events"
+	flowMapFlowNotes      = "flow_notes"
+	flowMapFlowPorts      = "flow_ports"
+	flowMapFlowScratch    = "flow_scratch"
+	flowMapFlowSettings   = "flow_settings"
+	flowMapFlowSlots      = "flow_slots"
+	flowMapFlows4         = "flows4"
+	flowMapFlows6         = "flows6"
+	flowMapSteerAffinity  = "steer_affinity"
+	flowMapSteerBackends  = "steer_backends"
+	flowMapSteerCounts    = "steer_counts"
+	flowMapSteerEvents    = "steer_events"
+	flowMapSteerFrontends = "steer_frontends"
+	flowMapSteerMembers   = "steer_members"
+	flowMapSteerNames     = "steer_names"
+	flowMapSteerOpen      = "steer_open"
+	flowMapSteerOrder     = "steer_order"
+	flowMapSteerPieces    = "steer_pieces"
+	flowMapSteerPools     = "steer_pools"
+	flowMapSteerServices  = "steer_services"
+	flowMapSteerSets      = "steer_sets"
+	flowMapSteerSettings  = "steer_settings"
+	flowMapSteerSources   = "steer_sources"
+	flowMapSteerTables    = "steer_tables"
+	flowMapSteerTickets   = "steer_tickets"
+	flowMapSteerUsage     = "steer_usage"
+	flowProgFlowEgress    = "flow_egress"
+	flowProgFlowIngress   = "flow_ingress"
+	flowProgFlowXdp       = "flow_xdp"
+	flowProgSteerEnd      = "steer_end"
+	flowProgSteerFlush    = "steer_flush"
+	flowProgSteerRefill   = "steer_refill"
+	flowProgSteerReset    = "steer_reset"
 )
 
 // loadFlow returns the embedded CollectionSpec for flow.
@@ -481,21 +778,43 @@ type flowProgramSpecs struct {
 	FlowEgress  *ebpf.ProgramSpec `ebpf:"flow_egress"`
 	FlowIngress *ebpf.ProgramSpec `ebpf:"flow_ingress"`
 	FlowXdp     *ebpf.ProgramSpec `ebpf:"flow_xdp"`
+	SteerEnd    *ebpf.ProgramSpec `ebpf:"steer_end"`
+	SteerFlush  *ebpf.ProgramSpec `ebpf:"steer_flush"`
+	SteerRefill *ebpf.ProgramSpec `ebpf:"steer_refill"`
+	SteerReset  *ebpf.ProgramSpec `ebpf:"steer_reset"`
 }
 
 // flowMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type flowMapSpecs struct {
-	FlowCounts   *ebpf.MapSpec `ebpf:"flow_counts"`
-	FlowEvents   *ebpf.MapSpec `ebpf:"flow_events"`
-	FlowNotes    *ebpf.MapSpec `ebpf:"flow_notes"`
-	FlowPorts    *ebpf.MapSpec `ebpf:"flow_ports"`
-	FlowScratch  *ebpf.MapSpec `ebpf:"flow_scratch"`
-	FlowSettings *ebpf.MapSpec `ebpf:"flow_settings"`
-	FlowSlots    *ebpf.MapSpec `ebpf:"flow_slots"`
-	Flows4       *ebpf.MapSpec `ebpf:"flows4"`
-	Flows6       *ebpf.MapSpec `ebpf:"flows6"`
+	FlowCounts     *ebpf.MapSpec `ebpf:"flow_counts"`
+	FlowEvents     *ebpf.MapSpec `ebpf:"flow_events"`
+	FlowNotes      *ebpf.MapSpec `ebpf:"flow_notes"`
+	FlowPorts      *ebpf.MapSpec `ebpf:"flow_ports"`
+	FlowScratch    *ebpf.MapSpec `ebpf:"flow_scratch"`
+	FlowSettings   *ebpf.MapSpec `ebpf:"flow_settings"`
+	FlowSlots      *ebpf.MapSpec `ebpf:"flow_slots"`
+	Flows4         *ebpf.MapSpec `ebpf:"flows4"`
+	Flows6         *ebpf.MapSpec `ebpf:"flows6"`
+	SteerAffinity  *ebpf.MapSpec `ebpf:"steer_affinity"`
+	SteerBackends  *ebpf.MapSpec `ebpf:"steer_backends"`
+	SteerCounts    *ebpf.MapSpec `ebpf:"steer_counts"`
+	SteerEvents    *ebpf.MapSpec `ebpf:"steer_events"`
+	SteerFrontends *ebpf.MapSpec `ebpf:"steer_frontends"`
+	SteerMembers   *ebpf.MapSpec `ebpf:"steer_members"`
+	SteerNames     *ebpf.MapSpec `ebpf:"steer_names"`
+	SteerOpen      *ebpf.MapSpec `ebpf:"steer_open"`
+	SteerOrder     *ebpf.MapSpec `ebpf:"steer_order"`
+	SteerPieces    *ebpf.MapSpec `ebpf:"steer_pieces"`
+	SteerPools     *ebpf.MapSpec `ebpf:"steer_pools"`
+	SteerServices  *ebpf.MapSpec `ebpf:"steer_services"`
+	SteerSets      *ebpf.MapSpec `ebpf:"steer_sets"`
+	SteerSettings  *ebpf.MapSpec `ebpf:"steer_settings"`
+	SteerSources   *ebpf.MapSpec `ebpf:"steer_sources"`
+	SteerTables    *ebpf.MapSpec `ebpf:"steer_tables"`
+	SteerTickets   *ebpf.MapSpec `ebpf:"steer_tickets"`
+	SteerUsage     *ebpf.MapSpec `ebpf:"steer_usage"`
 }
 
 // flowVariableSpecs contains global variables before they are loaded into the kernel.
@@ -524,15 +843,33 @@ func (o *flowObjects) Close() error {
 //
 // It can be passed to loadFlowObjects or ebpf.CollectionSpec.LoadAndAssign.
 type flowMaps struct {
-	FlowCounts   *ebpf.Map `ebpf:"flow_counts"`
-	FlowEvents   *ebpf.Map `ebpf:"flow_events"`
-	FlowNotes    *ebpf.Map `ebpf:"flow_notes"`
-	FlowPorts    *ebpf.Map `ebpf:"flow_ports"`
-	FlowScratch  *ebpf.Map `ebpf:"flow_scratch"`
-	FlowSettings *ebpf.Map `ebpf:"flow_settings"`
-	FlowSlots    *ebpf.Map `ebpf:"flow_slots"`
-	Flows4       *ebpf.Map `ebpf:"flows4"`
-	Flows6       *ebpf.Map `ebpf:"flows6"`
+	FlowCounts     *ebpf.Map `ebpf:"flow_counts"`
+	FlowEvents     *ebpf.Map `ebpf:"flow_events"`
+	FlowNotes      *ebpf.Map `ebpf:"flow_notes"`
+	FlowPorts      *ebpf.Map `ebpf:"flow_ports"`
+	FlowScratch    *ebpf.Map `ebpf:"flow_scratch"`
+	FlowSettings   *ebpf.Map `ebpf:"flow_settings"`
+	FlowSlots      *ebpf.Map `ebpf:"flow_slots"`
+	Flows4         *ebpf.Map `ebpf:"flows4"`
+	Flows6         *ebpf.Map `ebpf:"flows6"`
+	SteerAffinity  *ebpf.Map `ebpf:"steer_affinity"`
+	SteerBackends  *ebpf.Map `ebpf:"steer_backends"`
+	SteerCounts    *ebpf.Map `ebpf:"steer_counts"`
+	SteerEvents    *ebpf.Map `ebpf:"steer_events"`
+	SteerFrontends *ebpf.Map `ebpf:"steer_frontends"`
+	SteerMembers   *ebpf.Map `ebpf:"steer_members"`
+	SteerNames     *ebpf.Map `ebpf:"steer_names"`
+	SteerOpen      *ebpf.Map `ebpf:"steer_open"`
+	SteerOrder     *ebpf.Map `ebpf:"steer_order"`
+	SteerPieces    *ebpf.Map `ebpf:"steer_pieces"`
+	SteerPools     *ebpf.Map `ebpf:"steer_pools"`
+	SteerServices  *ebpf.Map `ebpf:"steer_services"`
+	SteerSets      *ebpf.Map `ebpf:"steer_sets"`
+	SteerSettings  *ebpf.Map `ebpf:"steer_settings"`
+	SteerSources   *ebpf.Map `ebpf:"steer_sources"`
+	SteerTables    *ebpf.Map `ebpf:"steer_tables"`
+	SteerTickets   *ebpf.Map `ebpf:"steer_tickets"`
+	SteerUsage     *ebpf.Map `ebpf:"steer_usage"`
 }
 
 func (m *flowMaps) Close() error {
@@ -546,6 +883,24 @@ func (m *flowMaps) Close() error {
 		m.FlowSlots,
 		m.Flows4,
 		m.Flows6,
+		m.SteerAffinity,
+		m.SteerBackends,
+		m.SteerCounts,
+		m.SteerEvents,
+		m.SteerFrontends,
+		m.SteerMembers,
+		m.SteerNames,
+		m.SteerOpen,
+		m.SteerOrder,
+		m.SteerPieces,
+		m.SteerPools,
+		m.SteerServices,
+		m.SteerSets,
+		m.SteerSettings,
+		m.SteerSources,
+		m.SteerTables,
+		m.SteerTickets,
+		m.SteerUsage,
 	)
 }
 
@@ -562,6 +917,10 @@ type flowPrograms struct {
 	FlowEgress  *ebpf.Program `ebpf:"flow_egress"`
 	FlowIngress *ebpf.Program `ebpf:"flow_ingress"`
 	FlowXdp     *ebpf.Program `ebpf:"flow_xdp"`
+	SteerEnd    *ebpf.Program `ebpf:"steer_end"`
+	SteerFlush  *ebpf.Program `ebpf:"steer_flush"`
+	SteerRefill *ebpf.Program `ebpf:"steer_refill"`
+	SteerReset  *ebpf.Program `ebpf:"steer_reset"`
 }
 
 func (p *flowPrograms) Close() error {
@@ -569,6 +928,10 @@ func (p *flowPrograms) Close() error {
 		p.FlowEgress,
 		p.FlowIngress,
 		p.FlowXdp,
+		p.SteerEnd,
+		p.SteerFlush,
+		p.SteerRefill,
+		p.SteerReset,
 	)
 }
 

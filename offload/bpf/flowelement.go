@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -63,31 +64,56 @@ func (f *Flows) forgetElement(t flowTuple) error {
 	return forget(f.maps.Flows6, t)
 }
 
-// eachElement calls each for the elements of both families, until it returns false.
+func (f *Flows) element(t flowTuple) (e flowElement6, err error) {
+	if t.is4() {
+		var e4 flowElement4
+		err = f.maps.Flows4.Lookup(t.four(), &e4)
+		return e4.six(), err
+	}
+	err = f.maps.Flows6.Lookup(t, &e)
+	return e, err
+}
+
+// batchSize is how many elements are read at once.
+const batchSize = 1024
+
+// eachElement calls each for the elements of both families, until it returns false. Flows may come and go meanwhile.
 func (f *Flows) eachElement(each func(flowTuple, flowElement6) bool) error {
-	var (
-		t4 flowTuple4
-		e4 flowElement4
-		t  flowTuple
-		e  flowElement6
-	)
-	all4, all6 := f.maps.Flows4.Iterate(), f.maps.Flows6.Iterate()
-	for all4.Next(&t4, &e4) {
-		if !each(t4.six(), e4.six()) {
-			return nil
-		}
+	more := true
+	err := inBatches(f.maps.Flows4, func(t flowTuple4, e flowElement4) bool {
+		more = each(t.six(), e.six())
+		return more
+	})
+	if err == nil && more {
+		err = inBatches(f.maps.Flows6, each)
 	}
-	for all6.Next(&t, &e) {
-		if !each(t, e) {
-			return nil
-		}
-	}
-	for _, err := range []error{all4.Err(), all6.Err()} {
-		if err != nil {
-			return fmt.Errorf("read flows: %w", err)
-		}
+	if err != nil {
+		return fmt.Errorf("read flows: %w", err)
 	}
 	return nil
+}
+
+// inBatches calls each for the entries of a hash table, until it returns false.
+func inBatches[K, V any](m *ebpf.Map, each func(K, V) bool) error {
+	var (
+		cursor ebpf.MapBatchCursor
+		keys   = make([]K, batchSize)
+		values = make([]V, batchSize)
+	)
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			if !each(keys[i], values[i]) {
+				return nil
+			}
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // steered reports whether the program has made the flow by itself.

@@ -20,6 +20,7 @@ type FlowsOptions struct {
 	Capacity int          // flows there is room for; 0 = DefaultFlows. Maps that are there keep theirs
 	XDP      bool         // forward in XDP too, where a device's driver has it
 	Log      *slog.Logger // nil = silence
+	Steer    SteerOptions
 
 	// Later leaves the flows that are pinned to the process that has them, until Adopt. Nothing else may be called before.
 	Later bool
@@ -38,6 +39,8 @@ type Flows struct {
 	devices  *devices
 	events   *ringbuf.Reader
 	capacity int
+	options  SteerOptions
+	orders   orderPrograms
 
 	// mu guards what follows.
 	mu     sync.Mutex
@@ -45,14 +48,18 @@ type Flows struct {
 	flows  map[uint32]*Flow // by slot
 	free   []uint32
 	spent  []uint32 // slots that a program may still be looking at: free after a grace period
+	steer  *Steer   // nil until somebody asks for it
 	closed bool
 }
+
+// orderPrograms do what userspace cannot do to a map by itself: see c/order.h.
+type orderPrograms struct{ refill, flush, end, reset *ebpf.Program }
 
 // OpenFlows loads the program for the calling thread's network namespace, and attaches it nowhere. With a directory it
 // takes over the flows that are pinned there. The error wraps ErrNotSupported, ErrPermission or ErrIncompatible, or says
 // what else the kernel did not like.
 func OpenFlows(o FlowsOptions) (_ *Flows, err error) {
-	f := &Flows{log: o.Log, dir: o.Dir, flows: make(map[uint32]*Flow)}
+	f := &Flows{log: o.Log, dir: o.Dir, options: o.Steer, flows: make(map[uint32]*Flow)}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -98,7 +105,7 @@ func (f *Flows) load(capacity int, xdp bool) error {
 		return err
 	}
 	for _, family := range []string{flowMapFlows4, flowMapFlows6} {
-		spec.Maps[family].MaxEntries = uint32(directions) * uint32(capacity)
+		spec.Maps[family].MaxEntries = uint32(directions) * uint32(capacity+max(1, cmp.Or(f.options.Flows, DefaultSteered)))
 	}
 	spec.Maps[flowMapFlowSlots].MaxEntries = 1 + uint32(capacity)
 	spec.Maps[flowMapFlowNotes].MaxEntries = uint32(capacity)
@@ -121,6 +128,10 @@ func (f *Flows) load(capacity int, xdp bool) error {
 		Ingress: loaded.DetachProgram(flowProgFlowIngress), Egress: loaded.DetachProgram(flowProgFlowEgress),
 		XDP: loaded.DetachProgram(flowProgFlowXdp),
 	}
+	f.orders = orderPrograms{
+		refill: loaded.DetachProgram(flowProgSteerRefill), flush: loaded.DetachProgram(flowProgSteerFlush),
+		end: loaded.DetachProgram(flowProgSteerEnd), reset: loaded.DetachProgram(flowProgSteerReset),
+	}
 	return loaded.Assign(&f.maps)
 }
 
@@ -128,6 +139,7 @@ func (f *Flows) load(capacity int, xdp bool) error {
 func (f *Flows) pinned(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
 	specs := maps.Clone(spec.Maps)
 	delete(specs, flowMapFlowScratch)
+	delete(specs, flowMapSteerOrder)
 	pinned, _, err := pinnedMaps(f.dir, specs)
 	return pinned, err
 }
@@ -168,7 +180,12 @@ func (f *Flows) Close() error {
 	if f.events != nil {
 		errs = append(errs, f.events.Close())
 	}
-	for _, p := range []*ebpf.Program{f.programs.Ingress, f.programs.Egress, f.programs.XDP} {
+	if f.steer != nil {
+		errs = append(errs, f.steer.close())
+	}
+	for _, p := range []*ebpf.Program{
+		f.programs.Ingress, f.programs.Egress, f.programs.XDP, f.orders.refill, f.orders.flush, f.orders.end, f.orders.reset,
+	} {
 		if p != nil {
 			errs = append(errs, p.Close())
 		}

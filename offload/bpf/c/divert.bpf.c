@@ -9,8 +9,6 @@
 #include "divert.h"
 #include "headers.h"
 
-static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) __unused = (void *)2;
-
 static __always_inline void count(enum diverted what)
 {
 	__u64 *n = bpf_map_lookup_elem(&divert_counts, &what);

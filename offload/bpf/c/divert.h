@@ -7,10 +7,6 @@
 #include "address.h"
 #include "sockets.h"
 
-enum {
-	BPF_MAP_TYPE_LRU_HASH = 9,
-};
-
 /* The bit of a packet's mark that a policy-routing rule of ours looks for. */
 const volatile __u32 divert_mark;
 

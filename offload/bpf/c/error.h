@@ -132,7 +132,7 @@ static __noinline int answer(struct __sk_buff *skb, struct found *f, struct pack
 		return TC_ACT_SHOT;
 	}
 	count(what, 1);
-	if (what == FLOW_COUNT_TOO_BIG)
+	if (what == FLOW_COUNT_TOO_BIG && f->slot)
 		tell(f->element, EVENT_TOO_BIG, ntohl(icmp->rest));
 	return leave(out);
 }
@@ -176,6 +176,22 @@ static __always_inline void swap(struct packet *p)
 	}
 }
 
+/* put_reset sends a reset to who the addresses say. */
+static __noinline int put_reset(struct __sk_buff *skb, struct packet *p, __u8 flags, struct out *out)
+{
+	p->transport_len = TCP_LEN;
+	p->tcp.doff = TCP_LEN / 4 << 4;
+	p->tcp.flags = flags;
+	p->tcp.window = 0;
+	p->tcp.urg_ptr = 0;
+	if (!shorten(skb, p)) {
+		count(FLOW_COUNT_FAILED, 1);
+		return TC_ACT_SHOT;
+	}
+	count(FLOW_COUNT_RESET, 1);
+	return leave(out);
+}
+
 /* refuse answers a segment with a reset that its sender believes: it has the number that it
  * acknowledges. */
 static __noinline int refuse(struct __sk_buff *skb, struct found *f, struct packet *p)
@@ -183,7 +199,8 @@ static __noinline int refuse(struct __sk_buff *skb, struct found *f, struct pack
 	struct out *out;
 
 	if (p->tcp.flags & TCP_RST) {
-		saw(f->path, SEEN_RESET);
+		if (f->path)
+			saw(f->path, SEEN_RESET);
 		return TC_ACT_SHOT;
 	}
 	if (!(p->tcp.flags & TCP_ACK) || p->odd || p->fragment)
@@ -194,19 +211,9 @@ static __noinline int refuse(struct __sk_buff *skb, struct found *f, struct pack
 		return TC_ACT_SHOT;
 	}
 	swap(p);
-	p->transport_len = TCP_LEN;
-	p->tcp.doff = TCP_LEN / 4 << 4;
-	p->tcp.flags = TCP_RST;
 	p->tcp.seq = p->tcp.ack_seq;
 	p->tcp.ack_seq = 0;
-	p->tcp.window = 0;
-	p->tcp.urg_ptr = 0;
-	if (!shorten(skb, p)) {
-		count(FLOW_COUNT_FAILED, 1);
-		return TC_ACT_SHOT;
-	}
-	count(FLOW_COUNT_RESET, 1);
-	return leave(out);
+	return put_reset(skb, p, TCP_RST, out);
 }
 
 #endif

@@ -3,11 +3,13 @@
  * The programs that carry flows. flow_ingress sits before the stack on every device and sees
  * what peers send; flow_egress sits behind it and sees what our own stack sends. flow_xdp
  * sits in the driver, before flow_ingress, and sends on what it can. Packets of flows that
- * they do not know pass untouched.
+ * they do not know pass untouched, but for those that begin one at a frontend of mode steer.
  */
 #include "gate.h"
 #include "forward.h"
 #include "quoted.h"
+#include "steered.h"
+#include "order.h"
 #include "own.h"
 #include "fast.h"
 
@@ -58,7 +60,13 @@ static __always_inline int dispatch(struct __sk_buff *skb, struct packet *p)
 {
 	struct origin from = {.skb = skb};
 	struct found f;
+	int verdict;
 
+	if (steers()) {
+		verdict = steer(skb);
+		if (verdict != HANDED_OFF)
+			return verdict;
+	}
 	if (!find(&p->tuple, p->ipv6, &f) || !f.slot)
 		return TC_ACT_UNSPEC;
 	if (p->tuple.protocol == IPPROTO_UDP)
@@ -81,7 +89,9 @@ int flow_ingress(struct __sk_buff *skb)
 	case KIND_FLOW:
 		return dispatch(skb, p);
 	case KIND_ERROR:
-		return translate(skb, p);
+		return translate(skb);
+	case KIND_PIECE:
+		return piece(skb);
 	default:
 		return TC_ACT_UNSPEC;
 	}
@@ -109,6 +119,40 @@ int flow_xdp(struct xdp_md *xdp)
 	struct packet *p = packet();
 
 	return p ? fast(xdp, p) : XDP_PASS;
+}
+
+/* The orders of userspace: see order.h. */
+
+SEC("tc")
+int steer_refill(struct __sk_buff *skb __unused)
+{
+	struct order *o = order();
+
+	return o ? do_refill(o) : 0;
+}
+
+SEC("tc")
+int steer_flush(struct __sk_buff *skb __unused)
+{
+	struct order *o = order();
+
+	return o ? do_flush(o) : 0;
+}
+
+SEC("tc")
+int steer_end(struct __sk_buff *skb __unused)
+{
+	struct order *o = order();
+
+	return o ? do_end(o) : 0;
+}
+
+SEC("tc")
+int steer_reset(struct __sk_buff *skb __unused)
+{
+	struct order *o = order();
+
+	return o ? do_reset(o) : 0;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -4,6 +4,7 @@
 #define BATON_FLOWMAPS_H
 
 #include "flow.h"
+#include "steer.h"
 #include "packet.h"
 
 /* Two elements a flow. Sized when it is loaded, as are the slots and notes. */
@@ -76,10 +77,21 @@ struct scratch {
 	struct tuple asked;
 	struct question question;
 	struct out out;
+	struct bpf_fib_lookup fib;
 	union {
 		struct error4 error4; /* that is being made */
 		struct error6 error6;
 	};
+	/* For mode steer: */
+	struct tuple back; /* of the other direction */
+	struct element4 new4;
+	struct element6 new6;
+	struct choice choice;
+	struct frontend frontend;
+	struct client_of client;
+	struct pieces pieces;
+	struct steer_event event;
+
 	__u64 budget_at; /* of errors that are made here; see error.h */
 	__u64 budget;
 };

@@ -21,6 +21,10 @@
 #define NULL ((void *)0)
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) __unused = (void *)1;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) __unused = (void *)2;
+static long (*bpf_map_delete_elem)(void *map, const void *key) __unused = (void *)3;
+static __u64 (*bpf_ktime_get_ns)(void) __unused = (void *)5;
+static __u32 (*bpf_get_prandom_u32)(void) __unused = (void *)7;
 static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len, __u64 flags) __unused = (void *)9;
 static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags) __unused = (void *)11;
 static long (*bpf_clone_redirect)(struct __sk_buff *skb, __u32 ifindex, __u64 flags) __unused = (void *)13;

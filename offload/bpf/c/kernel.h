@@ -42,6 +42,7 @@ enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_SOCKMAP = 15,
@@ -60,6 +61,8 @@ enum {
 	BPF_F_INGRESS = 1 << 0,        /* bpf_redirect: as if it had arrived there */
 	BPF_F_PSEUDO_HDR = 1 << 4,     /* bpf_l4_csum_replace */
 	BPF_F_MARK_MANGLED_0 = 1 << 5, /* bpf_l4_csum_replace */
+	BPF_NOEXIST = 1,               /* bpf_map_update_elem */
+	BPF_RB_NO_WAKEUP = 1 << 0,     /* bpf_ringbuf_output */
 	BPF_ADJ_ROOM_MAC = 1,          /* bpf_skb_adjust_room: a mode */
 };
 

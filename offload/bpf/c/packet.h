@@ -135,6 +135,7 @@ struct packet {
 	__u8 ipv6;
 	__u8 odd;      /* has IP options or extension headers */
 	__u8 fragment; /* the first of several */
+	__u8 piece;    /* a later one: it has no ports */
 	__u8 hops;     /* time to live, hop limit */
 	/* Where TCP's options are in transport; 0 = it has none such. */
 	__u8 option_at; /* while they are looked through */
@@ -142,7 +143,8 @@ struct packet {
 	__u8 sack_at;
 	__u8 sack_len;
 	__u8 sack_permitted_at;
-	__u8 pad[3];
+	__u8 pad[2];
+	__be32 id; /* of a fragment */
 };
 
 /* The beginning of a transport header, which every error quotes. */
@@ -205,6 +207,11 @@ static __always_inline void ipv4_address(struct address *to, __be32 from)
 	to->words[1] = 0;
 	to->words[2] = htonl(0xffff);
 	to->words[3] = from;
+}
+
+static __always_inline int same(const struct address *a, const struct address *b)
+{
+	return a->words[0] == b->words[0] && a->words[1] == b->words[1] && a->words[2] == b->words[2] && a->words[3] == b->words[3];
 }
 
 static __always_inline __u32 get32(const struct packet *p, __u32 at)

@@ -23,7 +23,7 @@ static __always_inline __u32 size(struct origin from)
 	return from.fast ? bpf_xdp_get_buff_len(from.xdp) : from.skb->len;
 }
 
-/* parse_ipv4 reports 0 for what is not understood, and for a fragment without ports. */
+/* parse_ipv4 reports 0 for what is not understood. */
 static __always_inline int parse_ipv4(struct origin from, struct packet *p)
 {
 	__u32 header;
@@ -31,10 +31,12 @@ static __always_inline int parse_ipv4(struct origin from, struct packet *p)
 	if (load(from, p->network_at, &p->ip4, IPV4_LEN))
 		return 0;
 	header = (p->ip4.version_ihl & 0xf) * 4;
-	if (p->ip4.version_ihl >> 4 != 4 || header < IPV4_LEN || p->ip4.frag_off & htons(IP_OFFSET))
+	if (p->ip4.version_ihl >> 4 != 4 || header < IPV4_LEN)
 		return 0;
 	p->odd = header != IPV4_LEN;
-	p->fragment = !!(p->ip4.frag_off & htons(IP_MF));
+	p->piece = !!(p->ip4.frag_off & htons(IP_OFFSET));
+	p->fragment = !p->piece && p->ip4.frag_off & htons(IP_MF);
+	p->id = p->ip4.id;
 	p->hops = p->ip4.ttl;
 	p->tuple.protocol = p->ip4.protocol;
 	ipv4_address(&p->tuple.source, p->ip4.saddr);
@@ -67,9 +69,9 @@ static __always_inline int parse_ipv6(struct origin from, struct packet *p)
 		return 0;
 	p->odd = 1;
 	if (p->tuple.protocol == IPPROTO_FRAGMENT) {
-		if (x.frag_off & htons(0xfff8))
-			return 0;
-		p->fragment = !!(x.frag_off & htons(1));
+		p->piece = !!(x.frag_off & htons(0xfff8));
+		p->fragment = !p->piece && x.frag_off & htons(1);
+		p->id = x.id;
 		x.hdrlen = 0;
 	} else if (!p->length) {
 		p->odd = 0;
@@ -124,7 +126,7 @@ static __always_inline void forget(struct packet *p)
 {
 	p->tuple.pad[0] = p->tuple.pad[1] = p->tuple.pad[2] = 0;
 	p->length = 0;
-	p->ipv6 = p->odd = p->fragment = 0;
+	p->ipv6 = p->odd = p->fragment = p->piece = 0;
 	p->ts_at = p->sack_at = p->sack_permitted_at = 0;
 }
 
@@ -133,6 +135,7 @@ enum kind {
 	KIND_OTHER, /* the stack should see to it */
 	KIND_FLOW,  /* TCP or UDP: all of struct packet is filled in, but for TCP's options */
 	KIND_ERROR, /* perhaps an ICMP error: the network header is read */
+	KIND_PIECE, /* a fragment that is not the first: the same */
 };
 
 /* parse reads a packet, given its protocol by Ethernet's number. */
@@ -142,6 +145,8 @@ static __always_inline enum kind parse(struct origin from, __u16 protocol, struc
 	p->network_at = ETH_LEN;
 	if (protocol == ETH_P_IP ? !parse_ipv4(from, p) : protocol != ETH_P_IPV6 || !parse_ipv6(from, p))
 		return KIND_OTHER;
+	if (p->piece)
+		return KIND_PIECE;
 	if (p->tuple.protocol == (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
 		return KIND_ERROR;
 	return parse_ports(from, p) && parse_lengths(from, p) ? KIND_FLOW : KIND_OTHER;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * ICMP errors about packets that the program sent on: they are about another packet to who
- * sent that. (The stack would look for a socket that is no more.) UDP flows have their
+ * sent that. (The stack would look for a socket that is no more.) UDP flows that are not steered have their
  * sockets, which want to know what either side says: those errors are left to the stack. It
  * then knows a smaller mtu too, if one says so, and the way out does a second later.
  */
@@ -36,7 +36,7 @@ static __always_inline int read_quoted(struct origin from, const struct packet *
 		q->protocol = q->ip4.protocol;
 		q->ports_at = q->network_at + IPV4_LEN;
 	}
-	if (q->protocol != IPPROTO_TCP)
+	if (q->protocol != IPPROTO_TCP && q->protocol != IPPROTO_UDP)
 		return 0;
 	return !load(from, q->ports_at, &q->ports, sizeof(q->ports));
 }
@@ -67,7 +67,8 @@ static __always_inline __u64 restore(struct quoted *q, const struct tuple *t, co
 
 	q->ports.source = e->destination_port;
 	q->ports.dest = e->source_port;
-	q->ports.seq = htonl(ntohl(q->ports.seq) - f->other->rewrite.sequence);
+	if (f->other) /* else it is as it was, as a datagram's length is */
+		q->ports.seq = htonl(ntohl(q->ports.seq) - f->other->rewrite.sequence);
 	if (ipv6) {
 		q->ip6.saddr = e->destination;
 		q->ip6.daddr = e->source;
@@ -79,11 +80,6 @@ static __always_inline __u64 restore(struct quoted *q, const struct tuple *t, co
 		addresses += (__u64)(__u16)~check + q->ip4.check;
 	}
 	return addresses + csum_change(*(__be32 *)&was, *(__be32 *)&q->ports) + csum_change(was.seq, q->ports.seq);
-}
-
-static __always_inline int same(const struct address *a, const struct address *b)
-{
-	return a->words[0] == b->words[0] && a->words[1] == b->words[1] && a->words[2] == b->words[2] && a->words[3] == b->words[3];
 }
 
 /* put_quoted stores what has changed. The address of a router stays, that of the other side
@@ -114,17 +110,23 @@ static __noinline int put_quoted(struct __sk_buff *skb, struct packet *p, struct
 	return 1;
 }
 
-static __noinline int translate(struct __sk_buff *skb, struct packet *p)
+__noinline int translate(struct __sk_buff *skb)
 {
 	struct origin from = {.skb = skb};
 	struct scratch *s = scratch();
+	struct packet *p;
 	struct found f;
 	struct out *out;
 
-	if (!s || !read_quoted(from, p, &s->quoted))
+	if (!s)
+		return TC_ACT_UNSPEC;
+	p = &s->packet;
+	if (!read_quoted(from, p, &s->quoted))
 		return TC_ACT_UNSPEC;
 	s->asked = answer_to(&s->quoted, p->ipv6);
-	if (!find(&s->asked, p->ipv6, &f) || !f.slot || get(f.slot->gate) != GATE_FORWARD)
+	if (!find(&s->asked, p->ipv6, &f))
+		return TC_ACT_UNSPEC;
+	if (f.slot && (s->quoted.protocol != IPPROTO_TCP || get(f.slot->gate) != GATE_FORWARD))
 		return TC_ACT_UNSPEC;
 	if (p->hops <= 1)
 		return TC_ACT_UNSPEC;

@@ -90,11 +90,11 @@ static __always_inline void rewrite_ipv6(struct packet *p, const struct address 
 	p->ip6.daddr = *to;
 }
 
-/* rewrite makes a packet one of the other side's. */
-static __always_inline struct change rewrite(struct packet *p, const struct element *e, const struct rewrite *r)
+/* move gives a packet the other side's addresses and ports. */
+static __always_inline struct change move(struct packet *p, const struct element *e)
 {
 	struct change c = {};
-	__u32 was = transport_sum(p);
+	__be32 was = *(__be32 *)&p->udp;
 
 	c.addresses = csum_change_address(&p->tuple.source, &e->source) + csum_change_address(&p->tuple.destination, &e->destination);
 	if (p->ipv6)
@@ -103,6 +103,16 @@ static __always_inline struct change rewrite(struct packet *p, const struct elem
 		rewrite_ipv4(p, &e->source, &e->destination, &c);
 	p->udp.source = e->source_port;
 	p->udp.dest = e->destination_port;
+	c.transport = csum_change(was, *(__be32 *)&p->udp);
+	return c;
+}
+
+/* rewrite makes a packet one of the other side's. */
+static __always_inline struct change rewrite(struct packet *p, const struct element *e, const struct rewrite *r)
+{
+	__u32 was = transport_sum(p);
+	struct change c = move(p, e);
+
 	if (p->tuple.protocol == IPPROTO_TCP)
 		rewrite_tcp(p, r);
 	c.transport = (__u64)(__u32)~was + transport_sum(p);

@@ -32,12 +32,14 @@ static __always_inline void ask(struct bpf_fib_lookup *fib, const struct questio
  * own stack sends, with whatever next hop the kernel finds there. */
 static __always_inline int look(struct __sk_buff *skb, const struct question *q, __u32 fallback, __u32 known, struct out *out)
 {
-	struct bpf_fib_lookup fib;
+	struct scratch *s = scratch();
 	__u32 mtu = 0;
 	long err;
 
-	ask(&fib, q, 0);
-	err = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
+	if (!s)
+		return 0;
+	ask(&s->fib, q, 0);
+	err = bpf_fib_lookup(skb, &s->fib, sizeof(s->fib), 0);
 	if (err == BPF_FIB_LKUP_RET_FWD_DISABLED && fallback) {
 		bpf_check_mtu(skb, fallback, &mtu, 0, 0);
 		out->device = fallback;
@@ -50,12 +52,12 @@ static __always_inline int look(struct __sk_buff *skb, const struct question *q,
 		return 0;
 	if (err != BPF_FIB_LKUP_RET_SUCCESS && err != BPF_FIB_LKUP_RET_NO_NEIGH && err != BPF_FIB_LKUP_RET_FRAG_NEEDED)
 		return 0;
-	out->device = fib.ifindex;
-	out->next.nh_family = fib.family;
-	__builtin_memcpy(out->next.ipv6_nh, fib.ipv6_dst, sizeof(out->next.ipv6_nh));
+	out->device = s->fib.ifindex;
+	out->next.nh_family = s->fib.family;
+	__builtin_memcpy(out->next.ipv6_nh, s->fib.ipv6_dst, sizeof(out->next.ipv6_nh));
 	/* What fits a route is told only if something does not. */
-	ask(&fib, q, 0xffff);
-	out->mtu = bpf_fib_lookup(skb, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_FRAG_NEEDED ? fib.tot_len : 0xffff;
+	ask(&s->fib, q, 0xffff);
+	out->mtu = bpf_fib_lookup(skb, &s->fib, sizeof(s->fib), 0) == BPF_FIB_LKUP_RET_FRAG_NEEDED ? s->fib.tot_len : 0xffff;
 	return 1;
 }
 
@@ -89,11 +91,13 @@ static __always_inline void keep(struct way *w, __u64 now, const struct out *out
 	__sync_val_compare_and_swap(&w->version, version + 1, version + 2);
 }
 
-/* find_way reports 0 if there is none. */
+/* find_way reports 0 if there is none. A flow that was not handed off has no path to keep it in. */
 static __noinline int find_way(struct __sk_buff *skb, struct path *path, const struct question *q, struct out *out)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
 
+	if (!path)
+		return look(skb, q, 0, 0, out);
 	if (recall(&path->way, now, out))
 		return 1;
 	if (!look(skb, q, path->device, get(path->way.device), out))

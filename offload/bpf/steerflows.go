@@ -1,0 +1,175 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/steer/program"
+)
+
+// Walk calls f for every flow there is, until it returns false.
+func (s *Steer) Walk(f func(program.Flow) bool) error {
+	if err := s.expire(); err != nil {
+		return fmt.Errorf("walk flows: %w", err)
+	}
+	err := s.flows.eachElement(func(t flowTuple, e flowElement6) bool {
+		if !e.steered() || Direction(e.Whose.Direction) != ToBackend || e.Life.State&uint32(flowLifeStateLIFE_GONE) != 0 {
+			return true
+		}
+		return f(s.whole(t, e))
+	})
+	if err != nil {
+		return fmt.Errorf("walk flows: %w", err)
+	}
+	return nil
+}
+
+// Lookup finds a flow by its identity.
+func (s *Steer) Lookup(r program.Ref) (program.Flow, bool) {
+	t := tupleOf(r.Proto, r.Client, r.Frontend)
+	e, err := s.flows.element(t)
+	if err != nil || !e.steered() || e.Life.Born != r.Born || e.Life.State&uint32(flowLifeStateLIFE_GONE) != 0 {
+		return program.Flow{}, false
+	}
+	return s.whole(t, e), true
+}
+
+// whole is the flow of an element towards the backend. What the other one has counted is missing if it goes just now.
+func (s *Steer) whole(t flowTuple, e flowElement6) program.Flow {
+	w := steeredOf(t, e)
+	if back, err := s.flows.element(w.tupleBack()); err == nil && back.Life.Born == e.Life.Born {
+		w.Counters.BytesToClient, w.Counters.PacketsToClient = back.Life.Bytes, back.Life.Packets
+	}
+	return w.Flow
+}
+
+// steeredFlow is a flow with the tuple of its answers.
+type steeredFlow struct{ program.Flow }
+
+func (w steeredFlow) tupleBack() flowTuple { return tupleOf(w.Proto, w.Address, w.Local) }
+
+func tupleOf(p flow.Proto, from, to netip.AddrPort) flowTuple {
+	return flowTuple{
+		Source: flowAddress(addressKey(from.Addr())), SourcePort: wirePort(from.Port()),
+		Destination: flowAddress(addressKey(to.Addr())), DestinationPort: wirePort(to.Port()), Protocol: uint8(p),
+	}
+}
+
+func steeredOf(t flowTuple, e flowElement6) steeredFlow {
+	w := steeredFlow{program.Flow{
+		Ref: program.Ref{
+			Proto: flow.Proto(t.Protocol), Client: addrPort(t.Source, t.SourcePort), Frontend: addrPort(t.Destination, t.DestinationPort),
+			Born: e.Life.Born,
+		},
+		Local: addrPort(e.Source, e.SourcePort), Address: addrPort(e.Destination, e.DestinationPort),
+		LastSeen: e.Life.Last,
+		Counters: flow.Counters{BytesToBackend: e.Life.Bytes, PacketsToBackend: e.Life.Packets},
+	}}
+	w.be(e.Whose, flowLifeState(e.Life.State))
+	return w
+}
+
+// be fills in whose the flow is, and where it stands.
+func (w *steeredFlow) be(of flowWhose, s flowLifeState) {
+	w.Service, w.Backend = program.ServiceID(of.Of), program.BackendID(of.Generation)
+	w.Picked = flow.ByAlgorithm
+	if flowPicked(of.Picked) == flowPickedPICKED_AFFINITY {
+		w.Picked = flow.ByAffinity
+	}
+	const fins = flowLifeStateLIFE_FIN_CLIENT | flowLifeStateLIFE_FIN_BACKEND
+	switch {
+	case s&(flowLifeStateLIFE_CLOSED|flowLifeStateLIFE_GONE) != 0:
+		w.State = program.Closed
+	case s&fins != 0:
+		w.State = program.HalfClosed
+	case s&flowLifeStateLIFE_OPEN != 0:
+		w.State = program.Open
+	}
+	w.Reset = s&(flowLifeStateLIFE_WAS_RESET|flowLifeStateLIFE_REFUSE) != 0
+	switch {
+	case s&flowLifeStateLIFE_BACKEND_FIRST != 0:
+		w.ClosedBy = flow.ByBackend
+	case s&(fins|flowLifeStateLIFE_WAS_RESET) != 0:
+		w.ClosedBy = flow.ByClient
+	}
+}
+
+// Delete forgets flows that still are what they were when they were read.
+func (s *Steer) Delete(flows []program.Flow, alsoBusy bool) (deleted int, err error) {
+	for some := range slices.Chunk(flows, len(flowOrder{}.Endings)) {
+		n, err := s.deleteSome(some, alsoBusy)
+		if deleted += n; err != nil {
+			return deleted, fmt.Errorf("delete flows: %w", err)
+		}
+	}
+	return deleted, nil
+}
+
+func (s *Steer) deleteSome(flows []program.Flow, alsoBusy bool) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, w := range flows {
+		s.order.Endings[i] = endingOf(w)
+		if !alsoBusy {
+			s.order.Endings[i].Last = w.LastSeen
+		}
+	}
+	s.order.Count = uint32(len(flows))
+	return s.runOrder(s.flows.orders.end)
+}
+
+func endingOf(w program.Flow) flowEnding {
+	forth, back := tupleOf(w.Proto, w.Client, w.Frontend), steeredFlow{w}.tupleBack()
+	e := flowEnding{Forth: forth, Back: back, Born: w.Born}
+	if forth.is4() {
+		e.Forth4, e.Back4 = forth.four(), back.four()
+	} else {
+		e.Ipv6 = 1
+	}
+	return e
+}
+
+// Reset ends a TCP flow: what comes of it is answered with a reset.
+func (s *Steer) Reset(r program.Ref) error {
+	w, ok := s.Lookup(r)
+	if !ok {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.order.Endings[0], s.order.Count = endingOf(w), 1
+	if _, err := s.runOrder(s.flows.orders.reset); err != nil {
+		return fmt.Errorf("reset flow of %s: %w", r.Client, err)
+	}
+	return nil
+}
+
+// expire forgets what clients' affinity has outlived. The program does not go by that: it only takes room.
+func (s *Steer) expire() error {
+	var (
+		ages = make(map[uint32]uint64)
+		now  = uint64(monotonic())
+		old  []flowClientOf
+	)
+	err := inBatches(s.flows.maps.SteerAffinity, func(k flowClientOf, r flowRemembered) bool {
+		age, ok := ages[k.Service]
+		if !ok {
+			var of flowService
+			if err := s.flows.maps.SteerServices.Lookup(k.Service, &of); err == nil {
+				age = of.Affinity
+			}
+			ages[k.Service] = age
+		}
+		if r.At+age < now {
+			old = append(old, k)
+		}
+		return true
+	})
+	for _, k := range old {
+		err = errors.Join(err, forget(s.flows.maps.SteerAffinity, k))
+	}
+	return err
+}

@@ -12,6 +12,7 @@ import (
 // are still counted.
 type Load struct {
 	flows    atomic.Int64
+	planned  atomic.Int64 // see Plan
 	failures atomic.Uint64
 	streak   streak
 	timedOut atomic.Bool  // the last failure was a timeout
@@ -22,6 +23,13 @@ type Load struct {
 
 // Flows is the number of open flows.
 func (l *Load) Flows() int64 { return l.flows.Load() }
+
+// Plan counts n flows more, or less, that are to come: they have been given to the
+// backend and have not begun.
+func (l *Load) Plan(n int64) { l.planned.Add(n) }
+
+// Planned is how many flows are to come.
+func (l *Load) Planned() int64 { return l.planned.Load() }
 
 // Failures is how many attempts to reach the backend failed by its own fault.
 func (l *Load) Failures() uint64 { return l.failures.Load() }

@@ -39,7 +39,7 @@ func (b *Backend) flows() int64 {
 	if b.Load == nil {
 		return 0
 	}
-	return b.Load.Flows()
+	return b.Load.Flows() + b.Load.Planned()
 }
 
 // shareUnit is what a weight of 1 counts. A power of two changes no table of

@@ -82,8 +82,11 @@ static __always_inline __u32 scale(__u64 h, __u32 n)
 	return ((h >> 32) * n + ((h & 0xffffffff) * n >> 32)) >> 32;
 }
 
+#define LOOKUPS 64 /* in a table, for one packet */
+
 struct search {
 	struct choice *choice;
+	__u64 hash;
 	__u32 pool;
 	__u32 version;
 	__u32 length;
@@ -91,7 +94,9 @@ struct search {
 	int ipv6;
 };
 
-static long look_up(__u32 i __unused, struct search *s)
+/* look_up looks at one entry. After one that will not do the flow is hashed once more, as in lb/sched: the entries beside
+ * it are its like. Only when that has been of no use for long are those looked at one by one. */
+static long look_up(__u32 i, struct search *s)
 {
 	struct table_at at = {.pool = s->pool, .version = s->version, .piece = s->at / TABLE_PIECE};
 	struct table *t = bpf_map_lookup_elem(&steer_tables, &at);
@@ -104,7 +109,11 @@ static long look_up(__u32 i __unused, struct search *s)
 		s->choice->backend = backend;
 		return 1;
 	}
-	s->at = s->at + 1 < s->length ? s->at + 1 : 0;
+	s->hash = mix(s->hash + 0x9e3779b97f4a7c15ULL);
+	if (i < TRIES)
+		s->at = scale(s->hash, s->length);
+	else
+		s->at = s->at + 1 < s->length ? s->at + 1 : 0;
 	return 0;
 }
 
@@ -115,12 +124,13 @@ static __noinline void by_table(const struct packet *p, __u32 id, const struct p
 		.pool = id,
 		.version = pool->version,
 		.length = pool->length,
-		.at = scale(hash_of(p, pool->by_address), pool->length),
+		.hash = hash_of(p, pool->by_address),
 		.ipv6 = p->ipv6,
 	};
 
-	if (pool->length)
-		bpf_loop(TRIES, look_up, &s, 0);
+	s.at = scale(s.hash, s.length);
+	if (s.length)
+		bpf_loop(LOOKUPS, look_up, &s, 0);
 }
 
 /* recall_client finds the backend that a client had, if it may have it again. It returns what is remembered, in any case. */

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,9 +109,7 @@ func (r *steerRoad) program(t testing.TB, k kind, how program.Answer, change fun
 		backends = append(backends, b)
 		pool.Members = append(pool.Members, b.ID)
 	}
-	for i := range 100 {
-		pool.Table = append(pool.Table, pool.Members[i%len(pool.Members)])
-	}
+	pool.Table = slices.Repeat(pool.Members, 50)
 	if change != nil {
 		change(&service, backends, &pool, &frontend)
 	}

@@ -22,7 +22,7 @@ var budgets = map[string]int{
 	flowProgSteerRefill: 200,
 	flowProgSteerFlush:  200,
 	flowProgSteerEnd:    400,
-	flowProgSteerReset:  300,
+	flowProgSteerReset:  400,
 }
 
 // programs lists what is embedded.

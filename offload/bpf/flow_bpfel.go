@@ -89,7 +89,8 @@ type flowEnding struct {
 	Forth4 flowTuple4
 	Back4  flowTuple4
 	Born   uint64
-	Last   uint64
+	Last   uint32
+	Busy   uint32
 	Ipv6   uint32
 	Pad    uint32
 }
@@ -169,10 +170,10 @@ const (
 
 type flowLife struct {
 	_       structs.HostLayout
-	Born    uint64
+	Born    uint32
 	State   uint32
 	End     uint32
-	Last    uint64
+	Last    uint32
 	Packets uint64
 	Bytes   uint64
 }
@@ -591,8 +592,9 @@ type flowSteerEvent struct {
 	Happening    flowSteerHappening
 	State        flowLifeState
 	Whose        flowWhose
+	Service      uint32
 	Protocol     uint8
-	Pad          [3]uint8
+	Pad          [7]uint8
 }
 
 type flowSteerHappening uint32
@@ -689,8 +691,9 @@ type flowWhose struct {
 	Of         uint32
 	Generation uint32
 	Direction  uint8
+	Steered    uint8
 	Picked     uint8
-	Pad        [2]uint8
+	Pad        uint8
 }
 
 // Names of all BPF objects in the ELF.

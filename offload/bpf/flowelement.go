@@ -117,4 +117,7 @@ func inBatches[K, V any](m *ebpf.Map, each func(K, V) bool) error {
 }
 
 // steered reports whether the program has made the flow by itself.
-func (e flowElement6) steered() bool { return e.Life.Born != 0 }
+func (e flowElement6) steered() bool { return e.Whose.Steered != 0 }
+
+// born is when.
+func (e flowElement6) born() uint64 { return uint64(e.Life.Born)<<32 | uint64(e.Whose.Generation) }

@@ -35,6 +35,8 @@ type Steer struct {
 	open     []int64       // the same, by backend
 	events   *ringbuf.Reader
 
+	services sync.Map // program.ServiceID by program.BackendID
+
 	// mu guards what follows, and is held over an update.
 	mu      sync.Mutex
 	order   *flowOrder // shared with the programs of orders

@@ -64,7 +64,14 @@ func (s *Steer) Adopted() (services []program.Service, backends []program.Backen
 // recall learns what is in the maps that cannot be asked for piece by piece. Sources that no set has are of a process that
 // died between.
 func (s *Steer) recall() error {
-	err := each(s.flows.maps.SteerMembers, func(k flowMember, _ uint32) error {
+	err := each(s.flows.maps.SteerBackends, func(id uint32, e flowBackend) error {
+		s.services.Store(program.BackendID(id), program.ServiceID(e.Service))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = each(s.flows.maps.SteerMembers, func(k flowMember, _ uint32) error {
 		s.members[program.PoolID(k.Pool)] = append(s.members[program.PoolID(k.Pool)], program.BackendID(k.Backend))
 		return nil
 	})

@@ -163,7 +163,7 @@ func TestSteerDelete(t *testing.T) {
 		earlier := f
 		earlier.Born--
 		busy := f
-		busy.LastSeen--
+		busy.LastSeen -= 1 << lastShift
 		for what, w := range map[string]program.Flow{"an earlier flow": earlier, "a flow that was busy": busy} {
 			if n, err := r.steer.Delete([]program.Flow{w}, what == "an earlier flow"); n != 0 || err != nil {
 				t.Errorf("%s: deleted %d, %v", what, n, err)

@@ -80,6 +80,7 @@ func (s *Steer) event(b []byte) (program.Event, bool) {
 			Proto: flow.Proto(e.Protocol), Client: addrPort(e.Client, e.ClientPort), Frontend: addrPort(e.Frontend, e.FrontendPort), Born: e.Born,
 		},
 		Local: addrPort(e.Local, e.LocalPort), Address: addrPort(e.Backend, e.BackendPort), LastSeen: e.At,
+		Service: program.ServiceID(e.Service),
 	}}
 	w.be(e.Whose, e.State)
 	if kind == program.Ended {

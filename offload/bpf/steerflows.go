@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/steer/program"
@@ -31,7 +32,7 @@ func (s *Steer) Walk(f func(program.Flow) bool) error {
 func (s *Steer) Lookup(r program.Ref) (program.Flow, bool) {
 	t := tupleOf(r.Proto, r.Client, r.Frontend)
 	e, err := s.flows.element(t)
-	if err != nil || !e.steered() || e.Life.Born != r.Born || e.Life.State&uint32(flowLifeStateLIFE_GONE) != 0 {
+	if err != nil || !e.steered() || e.born() != r.Born || e.Life.State&uint32(flowLifeStateLIFE_GONE) != 0 {
 		return program.Flow{}, false
 	}
 	return s.whole(t, e), true
@@ -40,7 +41,10 @@ func (s *Steer) Lookup(r program.Ref) (program.Flow, bool) {
 // whole is the flow of an element towards the backend. What the other one has counted is missing if it goes just now.
 func (s *Steer) whole(t flowTuple, e flowElement6) program.Flow {
 	w := steeredOf(t, e)
-	if back, err := s.flows.element(w.tupleBack()); err == nil && back.Life.Born == e.Life.Born {
+	if id, ok := s.services.Load(w.Backend); ok {
+		w.Service = id.(program.ServiceID)
+	}
+	if back, err := s.flows.element(w.tupleBack()); err == nil && back.born() == e.born() {
 		w.Counters.BytesToClient, w.Counters.PacketsToClient = back.Life.Bytes, back.Life.Packets
 	}
 	return w.Flow
@@ -62,19 +66,28 @@ func steeredOf(t flowTuple, e flowElement6) steeredFlow {
 	w := steeredFlow{program.Flow{
 		Ref: program.Ref{
 			Proto: flow.Proto(t.Protocol), Client: addrPort(t.Source, t.SourcePort), Frontend: addrPort(t.Destination, t.DestinationPort),
-			Born: e.Life.Born,
+			Born: e.born(),
 		},
 		Local: addrPort(e.Source, e.SourcePort), Address: addrPort(e.Destination, e.DestinationPort),
-		LastSeen: e.Life.Last,
+		LastSeen: lastSeen(e.Life.Last, monotonic()),
 		Counters: flow.Counters{BytesToBackend: e.Life.Bytes, PacketsToBackend: e.Life.Packets},
 	}}
 	w.be(e.Whose, flowLifeState(e.Life.State))
 	return w
 }
 
+const lastShift = 20 // LAST_SHIFT
+
+// lastSeen makes the time of what the program has written down of it.
+func lastSeen(last uint32, now time.Duration) uint64 {
+	steps := uint64(now) >> lastShift
+	ago := int32(uint32(steps) - last) // it may have been after now was asked for
+	return (steps - uint64(int64(ago))) << lastShift
+}
+
 // be fills in whose the flow is, and where it stands.
 func (w *steeredFlow) be(of flowWhose, s flowLifeState) {
-	w.Service, w.Backend = program.ServiceID(of.Of), program.BackendID(of.Generation)
+	w.Backend = program.BackendID(of.Of)
 	w.Picked = flow.ByAlgorithm
 	if flowPicked(of.Picked) == flowPickedPICKED_AFFINITY {
 		w.Picked = flow.ByAffinity
@@ -113,9 +126,7 @@ func (s *Steer) deleteSome(flows []program.Flow, alsoBusy bool) (int, error) {
 	defer s.mu.Unlock()
 	for i, w := range flows {
 		s.order.Endings[i] = endingOf(w)
-		if !alsoBusy {
-			s.order.Endings[i].Last = w.LastSeen
-		}
+		s.order.Endings[i].Last, s.order.Endings[i].Busy = uint32(w.LastSeen>>lastShift), uint32(bit(alsoBusy))
 	}
 	s.order.Count = uint32(len(flows))
 	return s.runOrder(s.flows.orders.end)

@@ -79,6 +79,7 @@ func (s *Steer) SetBackend(b program.Backend) error {
 	if err := s.flows.maps.SteerBackends.Put(uint32(b.ID), e); err != nil {
 		return fmt.Errorf("tell backend %s: %w", b.Address, err)
 	}
+	s.services.Store(b.ID, b.Service)
 	return nil
 }
 
@@ -105,6 +106,7 @@ func (s *Steer) DeleteBackend(id program.BackendID) error {
 	if err := forget(s.flows.maps.SteerBackends, uint32(id)); err != nil {
 		return fmt.Errorf("delete backend %d: %w", id, err)
 	}
+	s.services.Delete(id)
 	return nil
 }
 

@@ -147,12 +147,12 @@ static __always_inline void direct(struct scratch *s, enum direction d, __u32 en
 }
 
 /* describe begins both elements of a flow. */
-static __always_inline void describe(struct scratch *s, __u32 service, const struct choice *c)
+static __always_inline void describe(struct scratch *s, const struct choice *c)
 {
-	struct whose w = {.of = service, .generation = c->backend, .picked = c->picked};
-	struct life l = {.born = bpf_ktime_get_ns(), .state = bpf_get_prandom_u32() << 16};
+	__u64 now = bpf_ktime_get_ns();
+	struct whose w = {.of = c->backend, .generation = now, .steered = 1, .picked = c->picked};
+	struct life l = {.born = now >> 32, .state = bpf_get_prandom_u32() << 16, .last = now >> LAST_SHIFT};
 
-	l.last = bpf_ktime_get_coarse_ns();
 	s->new4.whose = s->new6.whose = w;
 	s->new4.life = s->new6.life = l;
 }
@@ -229,7 +229,7 @@ static __always_inline int failed(long err)
 
 /* make puts a flow in. What may happen on several CPUs for one flow ends with one: the element towards the backend is made
  * last, and once; who comes too late takes his way back out again. */
-__noinline int make(__u32 service, int keep)
+__noinline int make(int keep)
 {
 	struct scratch *s = scratch();
 	struct packet *p;
@@ -247,7 +247,7 @@ __noinline int make(__u32 service, int keep)
 		steer_count(STEER_COUNT_FULL);
 		return TC_ACT_SHOT;
 	}
-	describe(s, service, &s->choice);
+	describe(s, &s->choice);
 	direct(s, TO_CLIENT, 0, p);
 	err = way_back(p, b, keep);
 	if (err)
@@ -289,7 +289,7 @@ static __noinline int place(struct __sk_buff *skb, struct packet *p, const struc
 		keep = 0;
 	if (!keep && zero(&b->masked))
 		return TC_ACT_UNSPEC;
-	return make(service, keep);
+	return make(keep);
 }
 
 /* begin says what becomes of a packet that belongs to no flow. BEGUN: it does now. */

@@ -66,7 +66,7 @@ static __noinline int find(const struct tuple *t, int ipv6, struct found *f)
 	f->life = life;
 	f->slot = NULL;
 	f->path = f->other = NULL;
-	if (life->born)
+	if (s->element.whose.steered)
 		return 1;
 	slot = s->element.whose.of;
 	f->slot = bpf_map_lookup_elem(&flow_slots, &slot);

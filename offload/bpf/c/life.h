@@ -14,10 +14,23 @@ static __always_inline int counts(__u32 state)
 	return state & LIFE_OPEN && !(state & (LIFE_CLOSED | LIFE_GONE));
 }
 
-/* account counts a flow at its backend and its service, and returns how many the service has then. */
-static __always_inline __u32 account(const struct whose *w, __u8 protocol, int change)
+static __always_inline __u32 service_of(const struct whose *w)
 {
-	__u32 backend = w->generation, service = w->of;
+	__u32 backend = w->of;
+	struct backend *b = bpf_map_lookup_elem(&steer_backends, &backend);
+
+	return b ? b->service : 0;
+}
+
+static __always_inline __u64 born(const struct whose *w, const struct life *l)
+{
+	return (__u64)l->born << 32 | w->generation;
+}
+
+/* account counts a flow at its backend and its service, and returns how many the service has then. */
+static __noinline __u32 account(const struct whose *w, __u8 protocol, int change)
+{
+	__u32 backend = w->of, service = service_of(w);
 	__u64 *open = bpf_map_lookup_elem(&steer_open, &backend);
 	struct usage *u = bpf_map_lookup_elem(&steer_usage, &service);
 
@@ -47,11 +60,12 @@ static __noinline void announce(const struct found *f, const struct packet *p, _
 	e->local_port = back ? p->tuple.destination_port : f->element->source_port;
 	e->backend = back ? p->tuple.source : f->element->destination;
 	e->backend_port = back ? p->tuple.source_port : f->element->destination_port;
-	e->born = f->life->born;
+	e->born = born(&f->element->whose, f->life);
 	e->at = bpf_ktime_get_coarse_ns();
 	e->happening = what;
 	e->state = state;
 	e->whose = f->element->whose;
+	e->service = service_of(&f->element->whose);
 	e->protocol = p->tuple.protocol;
 	if (bpf_ringbuf_output(&steer_events, e, sizeof(*e), BPF_RB_NO_WAKEUP))
 		steer_count(STEER_COUNT_EVENTS_LOST);
@@ -59,7 +73,7 @@ static __noinline void announce(const struct found *f, const struct packet *p, _
 
 static __always_inline int too_many(const struct whose *w, __u32 now)
 {
-	__u32 service = w->of;
+	__u32 service = service_of(w);
 	struct service *s = bpf_map_lookup_elem(&steer_services, &service);
 
 	return s && s->connections && now > s->connections;
@@ -225,6 +239,7 @@ static __always_inline struct life *ahead(struct found *f, const struct packet *
 	struct element6 *e6;
 	struct element4 *e4;
 	struct life *l = NULL;
+	__u32 generation = 0;
 
 	if (f->element->whose.direction == TO_BACKEND)
 		return f->life;
@@ -233,14 +248,18 @@ static __always_inline struct life *ahead(struct found *f, const struct packet *
 	opposite(&s->back, f->element, p->tuple.protocol);
 	if (p->ipv6) {
 		e6 = bpf_map_lookup_elem(&flows6, &s->back);
-		if (e6)
+		if (e6) {
 			l = &e6->life;
+			generation = e6->whose.generation;
+		}
 	} else {
 		e4 = bpf_map_lookup_elem(&flows4, four(&s->tuple4, &s->back));
-		if (e4)
+		if (e4) {
 			l = &e4->life;
+			generation = e4->whose.generation;
+		}
 	}
-	return l && l->born == f->life->born ? l : NULL;
+	return l && l->born == f->life->born && generation == f->element->whose.generation ? l : NULL;
 }
 
 #endif

@@ -119,10 +119,10 @@ static long end_one(__u32 i, struct endings *all)
 		return 1;
 	e = &all->order->endings[i];
 	l = life_of(e, &w);
-	if (!l || l->born != e->born)
+	if (!l || born(&w, l) != e->born)
 		return 0;
 	state = get(l->state);
-	if (e->last && get(l->last) != e->last)
+	if (!e->busy && get(l->last) != e->last)
 		return 0;
 	if (!claim(l, state, &w, e->forth.protocol))
 		return 0;
@@ -154,7 +154,7 @@ static __always_inline int do_reset(struct order *o)
 	struct life *l = life_of(e, &w);
 	__u32 was;
 
-	if (!l || l->born != e->born)
+	if (!l || born(&w, l) != e->born)
 		return 0;
 	for (int i = 0; i < 16; i++) {
 		was = get(l->state);

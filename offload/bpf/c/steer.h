@@ -189,11 +189,12 @@ struct steer_event {
 	enum steer_happening happening;
 	enum life_state state;
 	struct whose whose;
+	__u32 service;
 	__u8 protocol;
-	__u8 pad[3];
+	__u8 pad[7];
 };
 
-_Static_assert(sizeof(struct steer_event) == 112, "no holes");
+_Static_assert(sizeof(struct steer_event) == 120, "no holes");
 
 /* One for the program. Userspace writes all but flows, and without system calls. */
 struct steering {
@@ -231,7 +232,8 @@ struct ending {
 	struct tuple4 forth4; /* the same, of IPv4 */
 	struct tuple4 back4;
 	__u64 born;
-	__u64 last; /* 0 = whatever it is */
+	__u32 last; /* it is to be the same, unless busy */
+	__u32 busy;
 	__u32 ipv6;
 	__u32 pad;
 };

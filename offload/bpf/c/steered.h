@@ -100,7 +100,7 @@ static __noinline void first_piece(const struct found *f, const struct packet *p
 /* carry_steered counts. Both directions say in one place when the flow was last seen. */
 static __always_inline void carry_steered(struct found *f, struct life *forth, const struct packet *p, __u32 bytes)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u32 now = bpf_ktime_get_coarse_ns() >> LAST_SHIFT;
 
 	__sync_fetch_and_add(&f->life->packets, p->packets);
 	if (bytes)

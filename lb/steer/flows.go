@@ -1,0 +1,211 @@
+package steer
+
+import (
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/steer/program"
+)
+
+// flows are the records of what the program carries.
+type flows struct {
+	s    *Steer
+	wake chan struct{} // has the filler look
+
+	mu        sync.Mutex // guards what follows; taken after Steer.mu
+	open      map[program.Ref]*path
+	byBackend map[program.BackendID]int
+}
+
+func (f *flows) init(s *Steer) {
+	f.s, f.wake = s, make(chan struct{}, 1)
+	f.open, f.byBackend = make(map[program.Ref]*path), make(map[program.BackendID]int)
+}
+
+func (f *flows) len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.open)
+}
+
+func (f *flows) all() []*path {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := make([]*path, 0, len(f.open))
+	for _, p := range f.open {
+		list = append(list, p)
+	}
+	return list
+}
+
+// has reports whether a backend has flows.
+func (f *flows) has(b program.BackendID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.byBackend[b] > 0 || f.s.o.Program.Open(b) > 0
+}
+
+// happened takes what the program tells.
+func (f *flows) happened(events []program.Event) {
+	for i := range events {
+		e := &events[i]
+		switch e.Kind {
+		case program.Opened:
+			f.begin(&e.Flow, false)
+		case program.HalfShut:
+			if p := f.get(e.Flow.Ref); p != nil {
+				p.saw(e.Flow)
+				p.record.HalfClosed(e.Flow.ClosedBy)
+			}
+		case program.Ended:
+			if p := f.get(e.Flow.Ref); p != nil { // else it was ended here, or its beginning was lost
+				p.ended(e.Flow)
+			}
+		}
+	}
+}
+
+func (f *flows) get(r program.Ref) *path {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.open[r]
+}
+
+// owner finds the names of a flow's numbers; nil = they are nobody's.
+func (s *Steer) owner(v *program.Flow) *backend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.told.backends[v.Backend]
+	if b == nil || len(b.service.pools) == 0 {
+		return b
+	}
+	if _, ok := s.active[b.service.told.Name]; !ok {
+		s.touch(b.service)
+		select {
+		case s.flows.wake <- struct{}{}:
+		default:
+		}
+	}
+	return b
+}
+
+// begin makes a flow's record; nil = there is one, or it is nobody's.
+func (f *flows) begin(v *program.Flow, adopted bool) *path {
+	b := f.s.owner(v)
+	if b == nil {
+		return nil
+	}
+	return f.add(v, b.service.told.Name, b.load, adopted)
+}
+
+func (f *flows) add(v *program.Flow, service string, load *flow.Load, adopted bool) *path {
+	p := &path{flows: f, ref: v.Ref, backend: v.Backend, last: *v, lastAt: time.Now()}
+	f.mu.Lock()
+	if f.open[v.Ref] != nil {
+		f.mu.Unlock()
+		return nil
+	}
+	f.open[v.Ref] = p
+	f.byBackend[v.Backend]++
+	f.mu.Unlock()
+	spec := flow.Spec{
+		Mode: flow.ModeSteer, Proto: v.Proto, Service: service, Frontend: v.Frontend, Client: v.Client,
+		ID: idOf(v.Ref), StartedAt: wallClock(v.Born),
+	}
+	if adopted {
+		spec.Backend, spec.Picked, spec.Load, spec.PathName, spec.Path = v.Address, picked(v.Picked), load, flow.PathBPF, p
+		p.record = f.s.o.Registry.Open(spec)
+		p.record.SeenAs(seenAs(v))
+	} else {
+		p.record = f.s.o.Registry.Open(spec)
+		p.record.Assign(flow.Assignment{Backend: v.Address, Picked: picked(v.Picked), Load: load})
+		p.record.SeenAs(seenAs(v))
+		p.record.Dialled()
+		p.record.Attach(flow.PathBPF, p)
+	}
+	return p
+}
+
+// remove forgets a flow whose record has ended.
+func (f *flows) remove(p *path) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open[p.ref] != p {
+		return false
+	}
+	delete(f.open, p.ref)
+	if f.byBackend[p.backend]--; f.byBackend[p.backend] == 0 {
+		delete(f.byBackend, p.backend)
+	}
+	return true
+}
+
+// endSessions ends the UDP sessions of a backend: the next datagram of each chooses anew.
+func (f *flows) endSessions(b program.BackendID) {
+	for _, p := range f.all() {
+		if p.backend == b && p.ref.Proto == flow.UDP {
+			p.End(flow.ByBaton, flow.ReasonBackendRemoved)
+		}
+	}
+}
+
+// adopt makes records of what an earlier process has left. The names of its numbers are told.
+func (f *flows) adopt(names map[program.ServiceID]string) error {
+	return f.s.o.Program.Walk(func(v program.Flow) bool {
+		if name := names[v.Service]; name != "" && (v.State == program.Open || v.State == program.HalfClosed) {
+			load := f.s.o.Registry.Acquire(name, v.Address)
+			f.add(&v, name, load, true)
+			f.s.o.Registry.Release(load)
+		}
+		return true
+	})
+}
+
+// seenAs is which address of the client a backend sees.
+func seenAs(v *program.Flow) (flow.ClientAddress, flow.NotTransparent) {
+	switch {
+	case v.Local == v.Client:
+		return flow.ClientTransparent, ""
+	case v.Local.Addr() == v.Client.Addr():
+		return flow.ClientPortChanged, ""
+	case v.Client.Addr() == v.Address.Addr():
+		return flow.ClientMasked, flow.NotTransparentHairpin
+	}
+	return "", ""
+}
+
+// idOf is the id of a flow: the same in the next process.
+func idOf(r program.Ref) flow.ID {
+	const prime = 1099511628211 // FNV-1a
+	h := uint64(14695981039346656037)
+	mix := func(b []byte) {
+		for _, c := range b {
+			h = (h ^ uint64(c)) * prime
+		}
+	}
+	client, frontend := r.Client.Addr().As16(), r.Frontend.Addr().As16()
+	mix(client[:])
+	mix(frontend[:])
+	var rest [13]byte
+	binary.BigEndian.PutUint16(rest[:], r.Client.Port())
+	binary.BigEndian.PutUint16(rest[2:], r.Frontend.Port())
+	rest[4] = byte(r.Proto)
+	binary.BigEndian.PutUint64(rest[5:], r.Born)
+	mix(rest[:])
+	return flow.ID(max(h, 1))
+}
+
+func monotonic() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}
+
+// wallClock is what the clock on the wall said at a time of CLOCK_MONOTONIC.
+func wallClock(at uint64) time.Time {
+	return time.Now().Add(time.Duration(at) - time.Duration(monotonic())).Round(0)
+}

@@ -1,0 +1,96 @@
+package steer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/steer/program"
+)
+
+// path is one flow that the program carries.
+type path struct {
+	flows *flows
+	ref   program.Ref
+	// backend is where it goes, for as long as it lives.
+	backend program.BackendID
+	record  *flow.Record
+
+	mu     sync.Mutex // guards what follows; a leaf, since records read counters under their own
+	last   program.Flow
+	lastAt time.Time // when it was read
+	over   bool
+}
+
+var _ flow.Path = (*path)(nil)
+
+// freshFor is how long what was read of a flow is good enough: whoever adds up all flows reads each of them.
+const freshFor = 100 * time.Millisecond
+
+// Counters implements flow.Path.
+func (p *path) Counters() flow.Counters {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over && time.Since(p.lastAt) > freshFor {
+		if v, ok := p.flows.s.o.Program.Lookup(p.ref); ok {
+			p.last = v
+		}
+		p.lastAt = time.Now()
+	}
+	return countersOf(&p.last)
+}
+
+func countersOf(v *program.Flow) flow.Counters {
+	c := v.Counters
+	if c.BytesToBackend+c.BytesToClient > 0 {
+		c.LastSeen = wallClock(v.LastSeen)
+	}
+	return c
+}
+
+// saw keeps what somebody has read.
+func (p *path) saw(v program.Flow) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
+		p.last, p.lastAt = v, time.Now()
+	}
+}
+
+// End implements flow.Path.
+func (p *path) End(by flow.By, reason flow.Reason) {
+	v, ok := p.flows.s.o.Program.Lookup(p.ref)
+	if ok && p.ref.Proto == flow.TCP {
+		_ = p.flows.s.o.Program.Reset(p.ref) // it is gone otherwise
+	} else if ok {
+		_, _ = p.flows.s.o.Program.Delete([]program.Flow{v}, true)
+	}
+	p.finish(v, ok, by, reason)
+}
+
+// ended takes the program's word for it.
+func (p *path) ended(v program.Flow) {
+	by := v.ClosedBy
+	if by == "" {
+		by = flow.ByClient
+	}
+	reason := flow.ReasonClosed
+	if v.Reset {
+		reason = flow.ReasonReset
+	}
+	p.finish(v, true, by, reason)
+}
+
+// finish closes the record, once.
+func (p *path) finish(v program.Flow, known bool, by flow.By, reason flow.Reason) {
+	if !p.flows.remove(p) {
+		return
+	}
+	p.mu.Lock()
+	if known {
+		p.last = v
+	}
+	p.over = true
+	p.mu.Unlock()
+	p.record.Finish(by, reason)
+}

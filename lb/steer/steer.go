@@ -1,0 +1,135 @@
+package steer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/steer/program"
+	"github.com/baton-lb/baton/lb/store"
+)
+
+// Options configures a Steer.
+type Options struct {
+	Program  program.Program
+	Registry *flow.Registry
+	Log      *slog.Logger // nil = silence
+
+	// Wants says which services are steered; nil = Wants.
+	Wants func(*store.Service) bool
+
+	// Reach says how a backend is reached: the address of this host that clients are masked with, and whether answers to a
+	// client's own address pass by here. It is asked when a backend comes, when its service changes, and by Refresh.
+	Reach func(backend netip.Addr) (masked netip.Addr, keep bool, err error)
+}
+
+// Steer is a data path: it keeps the program told of what the store says, lays choices ready for it, and makes records of what
+// it carries.
+type Steer struct {
+	o   Options
+	log *slog.Logger
+
+	mu       sync.Mutex // guards what follows
+	services map[string]*service
+	told     told
+	numbers  numbers
+	left     left // by an earlier process, until the store has delivered
+
+	active    map[string]*service // whose pools are in use
+	lingering map[string]*service // with something that waits for its last flow
+
+	flows flows
+}
+
+type numbers struct {
+	services ids[program.ServiceID]
+	backends ids[program.BackendID]
+	pools    ids[program.PoolID]
+	sources  ids[program.SourcesID]
+}
+
+// told is which of our objects have a number.
+type told struct {
+	services map[program.ServiceID]*service
+	backends map[program.BackendID]*backend
+}
+
+// left is what an earlier process has told the program that nobody has asked for yet.
+type left struct {
+	services  map[string]program.Service
+	backends  map[netip.AddrPort][]program.Backend // of any service
+	pools     []program.PoolID
+	sources   []program.SourcesID
+	frontends map[lb.FrontendKey]bool
+}
+
+// New takes over what the program has been told before, and the flows that it carries: each has a record from then on.
+func New(o Options) (*Steer, error) {
+	s := &Steer{
+		o: o, log: o.Log, services: make(map[string]*service), lingering: make(map[string]*service), active: make(map[string]*service),
+		told: told{services: make(map[program.ServiceID]*service), backends: make(map[program.BackendID]*backend)},
+	}
+	if s.o.Wants == nil {
+		s.o.Wants = Wants
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.flows.init(s)
+	if err := s.adopt(); err != nil {
+		return nil, fmt.Errorf("adopt steered flows: %w", err)
+	}
+	return s, nil
+}
+
+// Register has the store program what it is to be told.
+func (s *Steer) Register(st *store.Store) {
+	st.Register(store.Backends, "steered backends", programmer(s.programBackends))
+	st.Register(store.Frontends, "steered frontends", programmer(s.programFrontends))
+	st.Register(store.Cleanup, "steered flows", programmer(s.programCleanup))
+}
+
+type programmer func(context.Context, store.Change) []store.Failure
+
+func (p programmer) Program(ctx context.Context, c store.Change) []store.Failure { return p(ctx, c) }
+
+// Run looks after choices and flows until ctx is done. What is in the kernel goes on without it.
+func (s *Steer) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	s.o.Program.Events(s.flows.happened)
+	wg.Go(func() { s.beat(ctx) })
+	wg.Go(func() { s.fill(ctx) })
+	wg.Go(func() { s.sweep(ctx) })
+}
+
+// beat tells the program that we are there. It does nothing else, so that nothing else can keep it.
+func (s *Steer) beat(ctx context.Context) {
+	every := time.NewTicker(program.BeatAge / 3)
+	defer every.Stop()
+	for {
+		s.o.Program.Beat()
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+// Flows is how many flows there are.
+func (s *Steer) Flows() int { return s.flows.len() }
+
+// EndAll ends every flow.
+func (s *Steer) EndAll(why flow.Reason) int {
+	all := s.flows.all()
+	for _, f := range all {
+		f.End(flow.ByBaton, why)
+	}
+	return len(all)
+}

@@ -1,0 +1,151 @@
+package steer
+
+import (
+	"context"
+	"time"
+
+	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/lb/steer/program"
+)
+
+const (
+	sweepMost  = time.Second
+	sweepLeast = 100 * time.Millisecond
+	sweepShare = 20  // at most one part in so many of the time is spent with it
+	deletePart = 512 // flows at a time
+	evictAge   = time.Second
+)
+
+// sweep looks at all flows again and again: what is silent for too long ends, what is over is forgotten, and what nobody has told of is
+// found.
+func (s *Steer) sweep(ctx context.Context) {
+	timer := time.NewTimer(sweepLeast)
+	defer timer.Stop()
+	var full uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		now := s.o.Program.Counts().Full
+		if err := s.sweepOnce(now > full); err != nil {
+			s.log.Warn("look at steered flows", "err", err)
+		}
+		full = now
+		pause := min(max(s.shortest()/4, sweepLeast), sweepMost)
+		timer.Reset(max(pause, sweepShare*time.Since(began)))
+	}
+}
+
+// sweepOnce looks at every flow once. Pressed: there was no room for a new one, so what has not begun or is over makes
+// room sooner.
+func (s *Steer) sweepOnce(pressed bool) error {
+	times := s.times()
+	var (
+		due    []program.Flow
+		idle   []*path // UDP, of due
+		seen   = make(map[*path]bool, s.flows.len())
+		delErr error
+	)
+	flush := func() bool {
+		_, delErr = s.o.Program.Delete(due, false)
+		for _, p := range idle {
+			s.gone(p, flow.ReasonIdle)
+		}
+		due, idle = due[:0], idle[:0]
+		return delErr == nil
+	}
+	began := s.flows.all()
+	err := s.o.Program.Walk(func(v program.Flow) bool {
+		p := s.flows.get(v.Ref)
+		if p != nil {
+			seen[p] = true
+			p.saw(v)
+		}
+		if s.judge(&v, p, times[v.Service], pressed) {
+			due = append(due, v)
+			if p != nil {
+				idle = append(idle, p)
+			}
+		}
+		return len(due) < deletePart || flush()
+	})
+	if err == nil && delErr == nil && len(due) > 0 {
+		flush()
+	}
+	for _, p := range began {
+		if err == nil && !seen[p] {
+			s.gone(p, flow.ReasonEvicted)
+		}
+	}
+	s.mu.Lock()
+	s.tidyLocked()
+	s.mu.Unlock()
+	if err == nil {
+		err = delErr
+	}
+	return err
+}
+
+// times of all services, by number.
+func (s *Steer) times() map[program.ServiceID]program.Times {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[program.ServiceID]program.Times, len(s.services))
+	for _, v := range s.services {
+		all[v.id] = v.told.Times
+	}
+	return all
+}
+
+// judge reports whether a flow is to be forgotten. Connections that are open are ended first, with a reset to both sides.
+func (s *Steer) judge(v *program.Flow, p *path, t program.Times, pressed bool) bool {
+	silent := time.Duration(monotonic() - min(v.LastSeen, monotonic()))
+	is := func(limit time.Duration) bool { return limit > 0 && silent > limit }
+	switch {
+	case v.Proto == flow.UDP:
+		if !is(t.UDPIdle) {
+			s.found(v, p)
+			return false
+		}
+		return true
+	case v.State == program.Opening:
+		return is(t.Opening) || pressed && is(evictAge)
+	case v.State == program.Closed:
+		if p != nil && is(evictAge) {
+			p.ended(*v) // whoever was to tell has not
+		}
+		return is(t.Closed) || pressed && is(evictAge)
+	case v.State == program.HalfClosed && is(t.HalfClosed):
+		s.expire(v, p, flow.ReasonHalfClosedIdle)
+	case v.State == program.Open && is(t.Idle):
+		s.expire(v, p, flow.ReasonIdle)
+	default:
+		s.found(v, p)
+	}
+	return false
+}
+
+func (s *Steer) expire(v *program.Flow, p *path, why flow.Reason) {
+	if p != nil {
+		p.End(flow.ByBaton, why)
+		return
+	}
+	_ = s.o.Program.Reset(v.Ref)
+}
+
+// found makes a record of a flow whose beginning nobody has told.
+func (s *Steer) found(v *program.Flow, p *path) {
+	if p == nil {
+		s.flows.begin(v, false)
+	}
+}
+
+// gone ends the record of a flow if it is not there any more.
+func (s *Steer) gone(p *path, why flow.Reason) {
+	if _, ok := s.o.Program.Lookup(p.ref); !ok {
+		p.finish(program.Flow{}, false, flow.ByBaton, why)
+	}
+}

@@ -454,6 +454,7 @@ type flowScratch struct {
 	}
 	_      [20]byte
 	Back   flowTuple
+	Other  flowTuple
 	New4   flowElement4
 	New6   flowElement6
 	Choice struct {

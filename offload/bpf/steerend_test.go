@@ -117,6 +117,38 @@ func TestSteerPortReuse(t *testing.T) {
 	})
 }
 
+// TestSteerPortsOfClosed: when all ports of masked clients are used, those of flows that are over serve again.
+func TestSteerPortsOfClosed(t *testing.T) {
+	const ports = 4
+	r := newSteerRoad(t, 1, FlowsOptions{Steer: SteerOptions{FirstPort: 60000, LastPort: 60000 + ports - 1}})
+	r.Backends[0].Serve(backendPort, func(c net.Conn) { _, _ = fmt.Fprintln(c, "hello"); testnet.Hold(c) })
+	eachSteered(t, onlyTCP, func(t *testing.T, k kind) {
+		if k.keep {
+			return
+		}
+		vip := r.program(t, k, program.ByTable, nil)
+		for i := range 3 * ports {
+			c := r.dial(t, vip, netip.AddrPort{})
+			if name, err := testnet.ReadName(c); name != "hello" || err != nil {
+				t.Fatalf("connection %d: %q, %v", i, name, err)
+			}
+			if i == 0 {
+				continue // this one stays
+			}
+			testnet.Reset(c)
+			testnet.Eventually(t, patience, "the flow is over", func() error {
+				if n := r.steer.Open(1); n != 1 {
+					return fmt.Errorf("%d are open", n)
+				}
+				return nil
+			})
+		}
+		if all := r.all(t); len(all) > ports {
+			t.Errorf("%d flows have %d ports", len(all), ports)
+		}
+	})
+}
+
 // TestSteerReset: both sides of a flow that userspace has ended hear of it.
 func TestSteerReset(t *testing.T) {
 	r := newSteerRoad(t, 1, FlowsOptions{})

@@ -275,7 +275,7 @@ func BenchmarkSteer(b *testing.B) {
 		b.Run(k.String()+"/begin", func(b *testing.B) {
 			n := 0
 			measure(b, func() []byte {
-				if n++; n%50000 == 0 {
+				if n++; n%2000 == 0 {
 					b.StopTimer()
 					r.deleteAll(b)
 					b.StartTimer()

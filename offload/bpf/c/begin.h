@@ -159,7 +159,8 @@ static __always_inline void describe(struct scratch *s, const struct choice *c)
 
 #define EEXIST 17
 
-#define PORT_TRIES 8
+#define PORT_TRIES 48
+#define PORT_TRIES_FREE 8 /* before flows that are over have to go */
 
 struct port_try {
 	struct packet *packet;
@@ -170,17 +171,19 @@ struct port_try {
 	long err;
 };
 
-static long try_port(__u32 i __unused, struct port_try *t)
+static long try_port(__u32 i, struct port_try *t)
 {
 	struct tuple *back = &t->scratch->back;
 
 	back->destination_port = htons((__u16)(t->first + bpf_get_prandom_u32() % t->count));
 	t->err = put_element(back, &t->packet->tuple.destination, &t->packet->tuple.source, t->ports, t->packet->ipv6);
+	if (t->err == -EEXIST && i >= PORT_TRIES_FREE && evict(back, t->packet->ipv6))
+		t->err = put_element(back, &t->packet->tuple.destination, &t->packet->tuple.source, t->ports, t->packet->ipv6);
 	return t->err != -EEXIST;
 }
 
 /* way_back makes the element of the backend's answers, and so reserves the flow's addresses there. */
-static __noinline long way_back(struct packet *p, const struct backend *b, int keep)
+static __always_inline long way_back(struct packet *p, const struct backend *b, int keep)
 {
 	struct scratch *s = scratch();
 	struct steering *all = steering();
@@ -293,7 +296,7 @@ static __noinline int place(struct __sk_buff *skb, struct packet *p, const struc
 }
 
 /* begin says what becomes of a packet that belongs to no flow. BEGUN: it does now. */
-static __noinline int begin(struct __sk_buff *skb, struct packet *p)
+static __always_inline int begin(struct __sk_buff *skb, struct packet *p)
 {
 	struct steering *all = steering();
 	struct scratch *s = scratch();

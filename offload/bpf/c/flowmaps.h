@@ -83,7 +83,8 @@ struct scratch {
 		struct error6 error6;
 	};
 	/* For mode steer: */
-	struct tuple back; /* of the other direction */
+	struct tuple back; /* of the backend's answers */
+	struct tuple other; /* of a direction that is looked for */
 	struct element4 new4;
 	struct element6 new6;
 	struct choice choice;

@@ -232,8 +232,9 @@ static __noinline int make_way(struct found *f, const struct packet *p)
 	return 1;
 }
 
-/* ahead is the life of a packet's flow that counts: NULL if the packet is of no whole flow. */
-static __always_inline struct life *ahead(struct found *f, const struct packet *p)
+/* ahead is the life that counts of what was found: NULL if that is of no whole flow. In s->other it leaves the tuple of
+ * the other direction, if it had to look there. */
+static __always_inline struct life *ahead(struct found *f, __u8 protocol, int ipv6)
 {
 	struct scratch *s = scratch();
 	struct element6 *e6;
@@ -245,21 +246,43 @@ static __always_inline struct life *ahead(struct found *f, const struct packet *
 		return f->life;
 	if (!s)
 		return NULL;
-	opposite(&s->back, f->element, p->tuple.protocol);
-	if (p->ipv6) {
-		e6 = bpf_map_lookup_elem(&flows6, &s->back);
+	opposite(&s->other, f->element, protocol);
+	if (ipv6) {
+		e6 = bpf_map_lookup_elem(&flows6, &s->other);
 		if (e6) {
 			l = &e6->life;
 			generation = e6->whose.generation;
 		}
 	} else {
-		e4 = bpf_map_lookup_elem(&flows4, four(&s->tuple4, &s->back));
+		e4 = bpf_map_lookup_elem(&flows4, four(&s->tuple4, &s->other));
 		if (e4) {
 			l = &e4->life;
 			generation = e4->whose.generation;
 		}
 	}
 	return l && l->born == f->life->born && generation == f->element->whose.generation ? l : NULL;
+}
+
+/* evict deletes the flow whose backend's answers have a tuple, if it is over: another needs its port. */
+static __noinline int evict(const struct tuple *back, int ipv6)
+{
+	struct scratch *s = scratch();
+	struct life *forth;
+	struct found f;
+	__u32 state;
+
+	if (!s || !find(back, ipv6, &f) || f.slot || f.element->whose.direction != TO_CLIENT)
+		return 0;
+	forth = ahead(&f, back->protocol, ipv6);
+	if (!forth)
+		return 0;
+	state = get(forth->state);
+	if (!(state & LIFE_CLOSED) || !claim(forth, state, &f.element->whose, back->protocol))
+		return 0;
+	forget_tuple(s, back, ipv6);
+	forget_tuple(s, &s->other, ipv6);
+	one_less();
+	return 1;
 }
 
 #endif

@@ -180,7 +180,7 @@ static __always_inline void open_session(struct found *f, struct life *forth, co
 
 static __noinline int steered(struct __sk_buff *skb, struct found *f, struct packet *p)
 {
-	struct life *forth = ahead(f, p);
+	struct life *forth = ahead(f, p->tuple.protocol, p->ipv6);
 	struct scratch *s = scratch();
 	int udp = p->tuple.protocol == IPPROTO_UDP, to_stack = 0;
 	__u32 state;

@@ -35,7 +35,7 @@ type Steer struct {
 	open     []int64       // the same, by backend
 	events   *ringbuf.Reader
 
-	services sync.Map // program.ServiceID by program.BackendID
+	services sync.Map // program.ServiceID by program.BackendID; of deleted ones too: a flow of theirs may be left
 
 	// mu guards what follows, and is held over an update.
 	mu      sync.Mutex

@@ -56,11 +56,17 @@ func (f *flood) next() []byte {
 
 func (f *flood) send(t testing.TB, frame []byte) (verdict uint32) {
 	t.Helper()
+	verdict, _ = f.run(t, frame)
+	return verdict
+}
+
+func (f *flood) run(t testing.TB, frame []byte) (verdict uint32, out []byte) {
+	t.Helper()
+	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: flowSkBuff{Ifindex: f.index}}
 	var err error
-	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: flowSkBuff{Ifindex: f.index}}
 	f.Balancer.Do(func() { verdict, err = f.flows.programs.Ingress.Run(&o) })
 	must(t, err)
-	return verdict
+	return verdict, o.DataOut
 }
 
 // TestSteerFull: what finds no room is dropped and counted, and does no harm to what is there.

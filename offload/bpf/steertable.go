@@ -106,7 +106,6 @@ func (s *Steer) DeleteBackend(id program.BackendID) error {
 	if err := forget(s.flows.maps.SteerBackends, uint32(id)); err != nil {
 		return fmt.Errorf("delete backend %d: %w", id, err)
 	}
-	s.services.Delete(id)
 	return nil
 }
 

@@ -95,6 +95,38 @@ func TestSteerDatagramTooBig(t *testing.T) {
 	})
 }
 
+// TestSteerDatagramIsCut: of a client whose address is kept those go on that may be fragmented on the way.
+func TestSteerDatagramIsCut(t *testing.T) {
+	r := newSteerRoad(t, 1, FlowsOptions{})
+	r.serve()
+	k := kind{flow.UDP, false, true}
+	way := road{Star: r.Star}
+	way.narrow(t, r.BackendLinks[0].B, r.BackendLinks[0].A.Dev, 1300)
+	c := r.dial(t, r.program(t, k, program.ByTable, nil), netip.AddrPort{})
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+	}))
+	must(t, err)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 85)
+	testnet.Eventually(t, patience, "an answer", func() error {
+		if _, err := c.Write(sent); err != nil {
+			return err
+		}
+		b := make([]byte, 2000)
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		n, err := c.Read(b)
+		if err != nil {
+			return err
+		}
+		if _, got, _ := bytes.Cut(b[:n], []byte("\n")); !bytes.Equal(got, sent) {
+			t.Errorf("of %d bytes %d come back, or others", len(sent), len(got))
+		}
+		return nil
+	})
+}
+
 // TestSteerHairpin: who would be answered past the balancer is seen under its address, whatever is asked for.
 func TestSteerHairpin(t *testing.T) {
 	net := testnet.New(t)

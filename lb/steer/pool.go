@@ -28,7 +28,7 @@ type choice struct {
 // How many choices wait in a pool: for about two looks' worth of flows. More would be older than they need to be.
 const (
 	leastWaiting = 16
-	mostWaiting  = 512
+	mostWaiting  = 256
 )
 
 // replan has the pool's choices made by another scheduler, or by none.

@@ -102,7 +102,7 @@ func (p programmer) Program(ctx context.Context, c store.Change) []store.Failure
 func (s *Steer) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	s.o.Program.Events(s.flows.happened)
+	go s.o.Program.Events(s.flows.happened) // until the program is closed
 	wg.Go(func() { s.beat(ctx) })
 	wg.Go(func() { s.fill(ctx) })
 	wg.Go(func() { s.sweep(ctx) })

@@ -194,27 +194,22 @@ func TestBackendGoes(t *testing.T) {
 	})
 }
 
-// Least-connections by choices that were made before: after each round of many flows that come and go, no backend has more than a
-// tenth over its share.
+// Least-connections by choices that were made before, of a service with 17,000 new flows a second that live for a quarter of one: at the
+// end no backend has a tenth more, or less, than its share.
 func TestLeastConnections(t *testing.T) {
-	const backends, flows = 20, 4000
-	w := newWorld(t, newKernel(t))
+	const backends, flows, inALook, most = 20, 40000, 34, 4000
+	w := newQuietWorld(t, newKernel(t))
+	w.kernel.Events(w.steer.flows.happened)
 	w.apply(web(backends, func(s *lb.Service) { s.Balance = lb.LeastConnections }))
 	var live []program.Ref
 	rnd := rand.New(rand.NewPCG(1, 2))
-	refill := func() {
-		f := w.kernel.pool().ID
-		w.eventually("choices wait", func() error {
-			if _, n := w.kernel.Tickets(f); n == 0 {
-				return errors.New("none")
-			}
-			return nil
-		})
-	}
-	for range flows {
-		refill()
+	var idle []*pool
+	for n := range flows {
+		if n%inALook == 0 {
+			w.steer.fillOnce(&idle)
+		}
 		live = append(live, w.begin())
-		if len(live) > flows/4 {
+		if len(live) > most {
 			i := rnd.IntN(len(live))
 			w.kernel.end(live[i], flow.ByClient, false)
 			live = slices.Delete(live, i, i+1)
@@ -227,7 +222,7 @@ func TestLeastConnections(t *testing.T) {
 				t.Errorf("%s has %d flows, the share is %d", b.Address, n, share)
 			}
 		}
-		if w.kernel.tables > 0 {
+		if w.kernel.tables > flows/100 {
 			t.Errorf("%d flows met the table", w.kernel.tables)
 		}
 	})
@@ -257,9 +252,17 @@ func TestAdopt(t *testing.T) {
 		if k.flows[r].Backend != before.Backend || k.backends[before.Backend].Address != before.Address {
 			t.Errorf("backend %d is %s", before.Backend, k.backends[before.Backend].Address)
 		}
-		if len(k.frontends) != 1 || len(k.pools) != 1 || len(k.flows) != 3 {
-			t.Errorf("%d frontends, %d pools, %d flows", len(k.frontends), len(k.pools), len(k.flows))
+		if len(k.flows) != 3 {
+			t.Errorf("%d flows", len(k.flows))
 		}
+	})
+	next.eventually("what nobody asks for is taken back", func() (err error) {
+		k.see(func() {
+			if len(k.frontends) != 1 || len(k.pools) != 1 {
+				err = fmt.Errorf("%d frontends, %d pools", len(k.frontends), len(k.pools))
+			}
+		})
+		return err
 	})
 	k.end(stray, flow.ByClient, false)
 	next.ended(stray, flow.ByClient, flow.ReasonClosed)

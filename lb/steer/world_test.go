@@ -2,6 +2,7 @@ package steer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -21,7 +22,7 @@ type world struct {
 	source   *store.Source
 	registry *flow.Registry
 	steer    *Steer
-	stop     func()
+	stops    []func()
 	clients  uint16
 }
 
@@ -29,6 +30,23 @@ var vip = lb.FrontendKey{Proto: flow.TCP, Address: netip.MustParseAddrPort("10.9
 
 // newWorld has a process begin, with what an earlier one has left in the kernel.
 func newWorld(t *testing.T, k *kernel) *world {
+	t.Helper()
+	w := newQuietWorld(t, k)
+	k.see(func() { k.events = nil })
+	w.run(func(ctx context.Context) { w.steer.Run(ctx) })
+	w.eventually("events are read", func() (err error) {
+		k.see(func() {
+			if k.events == nil {
+				err = errors.New("nobody reads")
+			}
+		})
+		return err
+	})
+	return w
+}
+
+// newQuietWorld is newWorld where nobody looks after choices and flows.
+func newQuietWorld(t *testing.T, k *kernel) *world {
 	t.Helper()
 	registry := flow.NewRegistry(flow.Options{})
 	w := &world{t: t, kernel: k, registry: registry, store: store.New(store.Options{Registry: registry})}
@@ -42,13 +60,23 @@ func newWorld(t *testing.T, k *kernel) *world {
 	}
 	w.steer.Register(w.store)
 	w.source = w.store.Source("test")
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{}, 2)
-	go func() { _ = w.store.Run(ctx); done <- struct{}{} }()
-	go func() { w.steer.Run(ctx); done <- struct{}{} }()
-	w.stop = func() { cancel(); <-done; <-done; w.stop = func() {} }
-	t.Cleanup(func() { w.stop() })
+	w.run(func(ctx context.Context) { _ = w.store.Run(ctx) })
 	return w
+}
+
+// run does something until stop, which waits for its end.
+func (w *world) run(do func(context.Context)) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() { do(ctx); close(done) }()
+	w.stops = append(w.stops, func() { cancel(); <-done })
+	w.t.Cleanup(w.stops[len(w.stops)-1])
+}
+
+func (w *world) stop() {
+	for _, stop := range w.stops {
+		stop()
+	}
 }
 
 func backendAt(i int) netip.AddrPort {

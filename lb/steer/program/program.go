@@ -35,7 +35,7 @@ type Program interface {
 	// Open is how many flows of a backend are open: TCP from its handshake to its end, UDP sessions.
 	Open(BackendID) int64
 
-	// Events calls f for what happens, from one goroutine at a time, until the program is closed. What was lost because nobody
+	// Events calls f for what happens, from one goroutine at a time, and returns when the program is closed. What was lost because nobody
 	// read fast enough is counted. Before it is called nothing is kept.
 	Events(f func([]Event))
 	// Walk calls f for every flow there is, in no order and over no single moment, until it returns false.

@@ -57,6 +57,33 @@
 // (c/rewrite.h, c/options.h, c/csum.h), so that tc and XDP differ in how the copies are put back and in nothing else.
 // Checksums may be whole, still to be filled in by a device, or vouched for by a sum over all that was received.
 //
+// # Mode steer
+//
+// A packet of no flow that comes to a frontend of mode steer begins one, without any process ([Steer], and lb/steer/program
+// for the words):
+//
+//	frontend ── who asks: sources ──> pool ── refuse, drop, to the stack, or
+//	                                   │
+//	     affinity, else a ticket, else the table ──> backend ──> both elements, and the packet goes on
+//
+// Both elements of such a flow hold all that is known of it; there is no slot and no note. Towards the backend its state is
+// a word that changes by compare-and-swap only, and whoever changes it counts the flow at its backend and tells of it:
+//
+//	opening ── open ── half closed ── closed
+//	   └────────┴───────────┴──> a SYN makes a closed one a new flow; what deletes a flow claims it first
+//
+// TCP is open, and counts, with the client's acknowledgement of the backend's answer; UDP with its first datagram. The
+// element of the backend's answers is made first and only if nobody has its tuple: so addresses and ports are never taken
+// twice, neither from a flow that was handed off. A client whose address cannot be kept there is masked, with one of the
+// ports of [SteerOptions]; when those are used up, flows that are closed give theirs. A flow for which there is no room is
+// dropped. What a process wants deleted, reset or added to tickets it orders by a run of a small program (c/order.h), which
+// meets the same words as packets do.
+//
+// The address of a client is kept only where answers come back here: not if the backend is the client, nor if it is its
+// neighbour on the link that it came in by. Datagrams in fragments go on from the first; fragments that overtake it, TCP
+// packets of no flow, and all packets at a host that does not forward are the stack's. Of a masked client a datagram that
+// does not fit its way out is dropped even if it might be fragmented, and the client told.
+//
 // # Devices
 //
 // The programs that carry flows sit on every device of a network namespace but loopback, those without an Ethernet header,
@@ -95,7 +122,7 @@
 //
 // # Locks
 //
-// Guard.mu is held over the system calls of one operation; it is a leaf. So is Flows.mu. So is Lot.mu, which is also held
+// Guard.mu is held over the system calls of one operation; it is a leaf. So is Steer.mu, which comes after Flows.mu. So is Lot.mu, which is also held
 // while frames are read and put back. Divert.mu comes after devices.mu.
 //
 // # Kernel

@@ -69,6 +69,15 @@ func (f *flood) run(t testing.TB, frame []byte) (verdict uint32, out []byte) {
 	return verdict, o.DataOut
 }
 
+// first is what becomes of a first packet of the client's, from a port of its own.
+func (r *steerRoad) first(t testing.TB, k kind) (verdict uint32) {
+	t.Helper()
+	f := r.flood(t, k)
+	r.firsts++
+	from := netip.AddrPortFrom(k.of(r.ClientLink.B), 20000+r.firsts)
+	return f.send(t, segment{flags: "SN", seq: 1, options: ofSYN}.frame(t, k.proto, from, k.vip(frontendPort).Address))
+}
+
 // TestSteerFull: what finds no room is dropped and counted, and does no harm to what is there.
 func TestSteerFull(t *testing.T) {
 	const room = 64

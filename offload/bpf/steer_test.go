@@ -294,6 +294,33 @@ func TestSteerBulk(t *testing.T) {
 	})
 }
 
+// TestSteerLossy: what is sent again counts once, and checksums are right where no device makes them.
+func TestSteerLossy(t *testing.T) {
+	n := int64(testnet.Scaled(1 << 20))
+	r := newSteerRoad(t, 1, FlowsOptions{})
+	r.Client.TCP(testnet.TCPSpec{})
+	for _, l := range []testnet.Link{r.ClientLink, r.BackendLinks[0]} {
+		l.A.NoOffloads()
+		l.B.NoOffloads()
+	}
+	loss := r.BackendLinks[0].B.Lose(10)
+	defer loss.Stop()
+	eachSteered(t, onlyTCP, func(t *testing.T, k kind) {
+		vip := r.program(t, k, program.ByTable, nil)
+		ln, err := r.Backends[0].Listen("tcp", netip.AddrPortFrom(k.of(r.BackendLinks[0].B), backendPort))
+		must(t, err)
+		defer ln.Close()
+		client := r.dial(t, vip, netip.AddrPort{}).(*net.TCPConn)
+		backend, err := ln.Accept()
+		must(t, err)
+		defer backend.Close()
+		exchange(t, client, backend.(*net.TCPConn), n)
+		if c := r.only(t).Counters; c.BytesToBackend != uint64(n) || c.BytesToClient != uint64(n) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
 // TestSteerRefuse: where there is nobody, clients hear it, or nothing.
 func TestSteerRefuse(t *testing.T) {
 	r := newSteerRoad(t, 1, FlowsOptions{})

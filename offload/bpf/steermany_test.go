@@ -266,6 +266,22 @@ func TestSteerAdopted(t *testing.T) {
 	}
 }
 
+// BenchmarkSteerWalk is what it costs to look at a flow.
+func BenchmarkSteerWalk(b *testing.B) {
+	const n = 50000
+	r := newSteerRoad(b, 1, FlowsOptions{})
+	k := kind{flow.TCP, false, true}
+	r.program(b, k, program.ByTable, nil)
+	f := r.flood(b, k)
+	for range n {
+		f.send(b, f.next())
+	}
+	for b.Loop() {
+		r.all(b)
+	}
+	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/n, "ns/flow")
+}
+
 // BenchmarkSteer is what a packet costs in the program, by the kernel's own measure.
 func BenchmarkSteer(b *testing.B) {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)

@@ -140,17 +140,21 @@ static __always_inline __u32 after(const struct found *f, const struct packet *p
 /* further notes how far a direction's numbers have come, and returns how many bytes of payload are new. */
 static __always_inline __u32 further(struct life *l, const struct packet *p)
 {
-	__u32 end = ntohl(p->tcp.seq) + taken(p), was = get(l->end), news;
+	__u32 end = ntohl(p->tcp.seq) + taken(p), was;
 
 	if (p->tcp.flags & TCP_SYN) {
 		if (p->tcp.flags & TCP_ACK) /* the client's was set when the flow was made */
 			set(l->end, end + 1);
 		return p->payload;
 	}
-	if (p->tcp.flags & TCP_RST || !before(was, end) || __sync_val_compare_and_swap(&l->end, was, end) != was)
-		return 0;
-	news = end - was;
-	return p->tcp.flags & TCP_FIN ? news - 1 : news;
+	for (int i = 0; i < 4 && !(p->tcp.flags & TCP_RST); i++) {
+		was = get(l->end);
+		if (!before(was, end))
+			return 0;
+		if (__sync_val_compare_and_swap(&l->end, was, end) == was)
+			return end - was - !!(p->tcp.flags & TCP_FIN);
+	}
+	return 0;
 }
 
 /* live takes a segment into account, and returns how many bytes of it are new. */

@@ -18,7 +18,7 @@ func TestNotBuilt(t *testing.T) {
 	}{
 		{"sctp", func(s *Service) { s.Frontends[1].Proto = flow.SCTP }, "frontends[1]: an sctp frontend"},
 		{"multihomed backend", func(s *Service) { s.Backends[0].More = []netip.Addr{netip.MustParseAddr("10.9.0.1")} }, "backends[0].addresses: a backend with several addresses"},
-		{"steer", func(s *Service) { s.Mode = flow.ModeSteer }, "mode: mode steer"},
+		{"steer by packet", func(s *Service) { s.Mode, s.Steer.Choose = flow.ModeSteer, ChoosePacket }, "steer.choose: choosing by packet"},
 		{"offload path", func(s *Service) { s.Offload.Path = OffloadPathFlowtable }, "offload.path: offload path flowtable"},
 		{"sctp kernel", func(s *Service) { s.SCTP.Mode = SCTPKernel }, "sctp.mode: sctp mode kernel"},
 	} {
@@ -36,13 +36,13 @@ func TestNotBuilt(t *testing.T) {
 // It can be told from a fault, and read like one.
 func TestNotBuiltError(t *testing.T) {
 	s := valid()
-	s.Mode = flow.ModeSteer
+	s.Offload.Path = OffloadPathFlowtable
 	err := s.Validate()
 	nb, ok := errors.AsType[*NotBuiltError](err)
-	if !ok || nb.Field != "mode" || !errors.Is(err, ErrNotBuilt) {
+	if !ok || nb.Field != "offload.path" || !errors.Is(err, ErrNotBuilt) {
 		t.Errorf("%v", err)
 	}
-	if fe, ok := errors.AsType[*FieldError](err); !ok || fe.Field != "mode" || !strings.Contains(fe.Problem, "not built yet") {
+	if fe, ok := errors.AsType[*FieldError](err); !ok || fe.Field != "offload.path" || !strings.Contains(fe.Problem, "not built yet") {
 		t.Errorf("%+v", fe)
 	}
 }

@@ -50,6 +50,7 @@ func (s *Service) Validate() error {
 	s.validateWords(&f)
 	s.validateNumbers(&f)
 	s.validateHealth(&f)
+	s.validateSteer(&f)
 	s.validateBuilt(&f)
 	return errors.Join(f...)
 }

@@ -35,6 +35,25 @@ func (p PortParams) Lent() (first, last uint16) {
 	return first, last
 }
 
+// Steered is the part of Lent that clients of steered flows are masked with: the upper
+// quarter. The rest is for handoffs.
+func (p PortParams) Steered() (first, last uint16) {
+	first, last = p.Lent()
+	if first > last {
+		return first, last
+	}
+	return last - (last-first+1)/4 + 1, last
+}
+
+// handedOff is the rest.
+func (p PortParams) handedOff() (first, last uint16) {
+	first, last = p.Lent()
+	if steered, _ := p.Steered(); steered <= last {
+		last = steered - 1
+	}
+	return first, last
+}
+
 // quarantine is how long a port is not used again towards a backend after an
 // offloaded flow: longer than the backend keeps that connection in TIME_WAIT (60 s
 // with Linux), where a new SYN with an older timestamp would be refused. The next
@@ -79,7 +98,7 @@ type restingPort struct {
 
 // newPorts makes the ports of p that are not reserved by somebody else.
 func newPorts(p PortParams, reserved portSet) (*ports, error) {
-	first, last := p.Lent()
+	first, last := p.handedOff()
 	if first > last {
 		return nil, fmt.Errorf("source ports %d-%d: the range is empty", p.First, p.Last)
 	}

@@ -39,13 +39,18 @@ func TestLentPorts(t *testing.T) {
 		if first, last := tt.p.Lent(); first != tt.first || last != tt.last {
 			t.Errorf("%s: %d-%d, want %d-%d", tt.name, first, last, tt.first, tt.last)
 		}
+		handed, upTo := tt.p.handedOff()
+		from, steered := tt.p.Steered()
+		if all := int(tt.last-tt.first) + 1; handed != tt.first || steered != tt.last || upTo+1 != from || int(steered)-int(from)+1 != all/4 {
+			t.Errorf("%s: handoffs have %d-%d, steered flows %d-%d", tt.name, handed, upTo, from, steered)
+		}
 	}
 }
 
 // Every port is lent once towards a backend, none that is reserved, and towards
 // another backend all are free.
 func TestTakePorts(t *testing.T) {
-	s := testPorts(t, PortParams{First: 40000, Last: 40399}, "1,40250-40259,50000")
+	s := testPorts(t, PortParams{First: 39934, Last: 40465}, "1,40250-40259,50000")
 	for _, backend := range []netip.AddrPort{back4, back6} {
 		seen := make(map[uint16]bool)
 		for range 190 {
@@ -68,7 +73,7 @@ func TestTakePorts(t *testing.T) {
 
 func TestPortsOfAddresses(t *testing.T) {
 	a, b := netip.MustParseAddr("10.202.1.8"), netip.MustParseAddr("10.202.1.9")
-	s := testPorts(t, PortParams{First: 40000, Last: 40009, Addresses: []netip.Addr{a, b, netip.MustParseAddr("fd00::9")}}, "")
+	s := testPorts(t, PortParams{First: 40000, Last: 40012, Addresses: []netip.Addr{a, b, netip.MustParseAddr("fd00::9")}}, "")
 	count := make(map[netip.Addr]int)
 	for range 20 {
 		local, ok := s.take(back4)

@@ -19,6 +19,7 @@ import (
 	"github.com/baton-lb/baton/lb/relay/capture"
 	"github.com/baton-lb/baton/lb/source/file"
 	"github.com/baton-lb/baton/lb/source/kube"
+	"github.com/baton-lb/baton/lb/steer"
 	"github.com/baton-lb/baton/lb/store"
 )
 
@@ -58,6 +59,8 @@ type instance struct {
 	before  *predecessor // from whom an upgrade takes over; nil = nobody
 	handing handing
 	aside   string // where the socket is after another process has taken over; "" = nowhere
+
+	steer *steer.Steer // nil = nothing can be steered
 
 	ctx     context.Context // of the goroutines below
 	stop    context.CancelFunc

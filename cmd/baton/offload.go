@@ -16,6 +16,7 @@ import (
 	"github.com/baton-lb/baton/lb/handoff"
 	"github.com/baton-lb/baton/lb/relay"
 	"github.com/baton-lb/baton/lb/source/file"
+	"github.com/baton-lb/baton/lb/steer"
 	"github.com/baton-lb/baton/offload"
 	"github.com/baton-lb/baton/offload/bpf"
 )
@@ -32,6 +33,7 @@ type kernelPath struct {
 	dir   string             // where it is pinned; "" = nowhere
 	found bool               // something was pinned there before
 	stop  context.CancelFunc // of run; nil = it does not
+	steer *steer.Steer       // nil = nothing is steered
 
 	offloader atomic.Pointer[offload.Offloader] // nil = not open
 	none      atomic.Bool
@@ -79,14 +81,14 @@ func (k *kernelPath) handoffAll(ctx context.Context) (done int) {
 }
 
 // prepare loads what can be loaded while another process still has the kernel path.
-func (k *kernelPath) prepare(stateDir string, xdp bool, log *slog.Logger) (err error) {
+func (k *kernelPath) prepare(stateDir string, xdp bool, ports offload.PortParams, log *slog.Logger) (err error) {
 	k.found = pinned(stateDir)
 	if k.dir, err = bpf.MountBPFFS(stateDir); err != nil {
 		log.Warn("offloaded flows will end with this process", "err", err)
 	} else if private, err := bpf.PrivateMounts(); err == nil && private {
 		log.Warn("offloaded flows will end with the last process of this mount namespace", "dir", k.dir)
 	}
-	k.flows, err = bpf.OpenFlows(bpf.FlowsOptions{Dir: k.dir, XDP: xdp, Log: log, Later: true})
+	k.flows, err = bpf.OpenFlows(bpf.FlowsOptions{Dir: k.dir, XDP: xdp, Log: log, Steer: steerPorts(ports), Later: true})
 	return err
 }
 
@@ -150,6 +152,10 @@ func (k *kernelPath) run(ctx context.Context, in *instance) {
 	of, flows := k.offloader.Load(), k.flows
 	ctx, k.stop = context.WithCancel(ctx)
 	in.running.Go(func() { _ = of.Run(ctx) })
+	if in.steer != nil {
+		k.steer = in.steer
+		in.running.Go(func() { in.steer.Run(ctx) })
+	}
 	in.running.Go(func() {
 		for {
 			err := flows.Follow(ctx)
@@ -175,6 +181,9 @@ func (k *kernelPath) letGo() error {
 	if o == nil {
 		return nil
 	}
+	if k.steer != nil {
+		k.steer.Close()
+	}
 	err := o.Close()
 	if k.stop != nil {
 		k.stop()
@@ -193,6 +202,9 @@ func (in *instance) closeKernelPath() error {
 		return k.giveUp(in.o.stateDir)
 	}
 	left := in.carried()
+	if in.steer != nil {
+		in.steer.CloseFrontends()
+	}
 	if err := k.letGo(); err != nil || left > 0 {
 		return err
 	}
@@ -217,7 +229,7 @@ func (in *instance) carried() (n int) {
 // if this host can. Flows of another version that live in the kernel are refused:
 // nobody would look after them.
 func (in *instance) prepareKernelPath(config *file.Config) error {
-	err := in.kernel.prepare(in.o.stateDir, in.o.xdp, in.log)
+	err := in.kernel.prepare(in.o.stateDir, in.o.xdp, portsOf(config), in.log)
 	if errors.Is(err, bpf.ErrIncompatible) {
 		return err
 	}
@@ -234,16 +246,19 @@ func (in *instance) openKernelPath(config *file.Config) {
 	}
 	err := in.kernel.open(kernelPathOptions{
 		registry: in.registry, metrics: in.metrics, stateDir: in.o.stateDir, log: in.log,
-		ports: offload.PortParams{
-			First: config.Source.Ports.Lo, Last: config.Source.Ports.Hi, Addresses: config.Source.Addresses,
-		},
+		ports:   portsOf(config),
 		adopted: func(rec *flow.Record, frontend netip.AddrPort) { in.relay.Adopt(rec, frontend) },
 	})
 	if err != nil {
 		in.noKernelPath(config, err)
 		return
 	}
+	in.openSteer(config.Source.Addresses)
 	in.kernel.run(in.ctx, in)
+}
+
+func portsOf(config *file.Config) offload.PortParams {
+	return offload.PortParams{First: config.Source.Ports.Lo, Last: config.Source.Ports.Hi, Addresses: config.Source.Addresses}
 }
 
 // noKernelPath says that every flow stays in userspace, louder when somebody counts
@@ -293,6 +308,7 @@ func (in *instance) adoptKernelFlows() {
 		o.Adopt()
 		in.relay.Keep(o.Kept())
 	}
+	in.registerSteer()
 }
 
 // removeKernelPath takes everything out of the kernel that belongs to offloaded

@@ -26,7 +26,7 @@ func TestBadReload(t *testing.T) {
 			{w.service(nil, "helath: {}"), `:6: service web: unknown key`},
 			{good + "  - name: other\n    frontends: [\"tcp://" + w.vip.String() + "\"]\n", ":7: frontend tcp://" + w.vip.String()},
 			{w.service(nil, "balance: rr", "mode: fast"), "(and 1 more fault)"},
-			{w.service(nil, "mode: steer"), "not built yet"},
+			{w.service(nil, "offload: {path: flowtable}"), "not built yet"},
 		} {
 			bad := b.logged("level=ERROR")
 			b.configure(tc.file)

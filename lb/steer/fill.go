@@ -38,6 +38,9 @@ func (s *Steer) fill(ctx context.Context) {
 func (s *Steer) fillOnce(idle *[]*pool) (busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
 	if len(*idle) == 0 {
 		*idle = s.poolsLocked()
 	}

@@ -3,6 +3,7 @@ package steer
 import (
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,8 @@ import (
 type flows struct {
 	s    *Steer
 	wake chan struct{} // has the filler look
+
+	count atomic.Int64 // of open; records ask for it under locks of their own
 
 	mu        sync.Mutex // guards what follows; taken after Steer.mu
 	open      map[program.Ref]*path
@@ -51,6 +54,9 @@ func (f *flows) has(b program.BackendID) bool {
 
 // happened takes what the program tells.
 func (f *flows) happened(events []program.Event) {
+	if f.s.isClosed() {
+		return
+	}
 	for i := range events {
 		e := &events[i]
 		switch e.Kind {
@@ -111,6 +117,7 @@ func (f *flows) add(v *program.Flow, service string, load *flow.Load, adopted bo
 	}
 	f.open[v.Ref] = p
 	f.byBackend[v.Backend]++
+	f.count.Add(1)
 	f.mu.Unlock()
 	spec := flow.Spec{
 		Mode: flow.ModeSteer, Proto: v.Proto, Service: service, Frontend: v.Frontend, Client: v.Client,
@@ -138,6 +145,7 @@ func (f *flows) remove(p *path) bool {
 		return false
 	}
 	delete(f.open, p.ref)
+	f.count.Add(-1)
 	if f.byBackend[p.backend]--; f.byBackend[p.backend] == 0 {
 		delete(f.byBackend, p.backend)
 	}

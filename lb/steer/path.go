@@ -24,14 +24,18 @@ type path struct {
 
 var _ flow.Path = (*path)(nil)
 
-// freshFor is how long what was read of a flow is good enough: whoever adds up all flows reads each of them.
-const freshFor = 100 * time.Millisecond
+// Where there are many flows, what was read of one is good enough for a while: whoever adds them up asks for each of them, and a look
+// at all has read it.
+const (
+	manyFlows = 4096
+	freshFor  = 2 * sweepMost
+)
 
 // Counters implements flow.Path.
 func (p *path) Counters() flow.Counters {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.over && time.Since(p.lastAt) > freshFor {
+	if !p.over && (p.flows.count.Load() < manyFlows || time.Since(p.lastAt) > freshFor) {
 		if v, ok := p.flows.s.o.Program.Lookup(p.ref); ok {
 			p.last = v
 		}

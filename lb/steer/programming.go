@@ -12,6 +12,9 @@ import (
 func (s *Steer) programBackends(_ context.Context, c store.Change) (failures []store.Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
 	for _, name := range c.Services {
 		to, _ := c.To.Service(name)
 		var err error
@@ -31,6 +34,9 @@ func (s *Steer) programBackends(_ context.Context, c store.Change) (failures []s
 func (s *Steer) programFrontends(_ context.Context, c store.Change) (failures []store.Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
 	for _, name := range c.Services {
 		v := s.services[name]
 		if v == nil {
@@ -54,6 +60,9 @@ func (s *Steer) programFrontends(_ context.Context, c store.Change) (failures []
 func (s *Steer) programCleanup(_ context.Context, c store.Change) []store.Failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
 	for _, name := range c.Services {
 		if v := s.services[name]; v != nil {
 			s.moveSessions(v, c)

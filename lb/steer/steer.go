@@ -35,6 +35,7 @@ type Steer struct {
 	log *slog.Logger
 
 	mu       sync.Mutex // guards what follows
+	closed   bool
 	services map[string]*service
 	told     told
 	numbers  numbers
@@ -118,6 +119,34 @@ func (s *Steer) beat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-every.C:
+		}
+	}
+}
+
+// Close lets go of flows and choices: what is in the kernel lives on, and is somebody else's to look after. It may be called more than
+// once.
+func (s *Steer) Close() {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if was {
+		return
+	}
+	for _, p := range s.flows.all() {
+		p.record.Leave()
+	}
+}
+
+// CloseFrontends has new flows meet the stack.
+func (s *Steer) CloseFrontends() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.services {
+		for k := range v.frontends {
+			if err := v.dropFrontend(k); err != nil {
+				s.log.Warn("close steered frontend", "frontend", k, "err", err)
+			}
 		}
 	}
 }

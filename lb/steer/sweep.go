@@ -28,6 +28,9 @@ func (s *Steer) sweep(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
+		if s.isClosed() {
+			return
+		}
 		began := time.Now()
 		now := s.o.Program.Counts().Full
 		if err := s.sweepOnce(now > full); err != nil {
@@ -37,6 +40,12 @@ func (s *Steer) sweep(ctx context.Context) {
 		pause := min(max(s.shortest()/4, sweepLeast), sweepMost)
 		timer.Reset(max(pause, sweepShare*time.Since(began)))
 	}
+}
+
+func (s *Steer) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // sweepOnce looks at every flow once. Pressed: there was no room for a new one, so what has not begun or is over makes

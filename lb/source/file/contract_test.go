@@ -131,7 +131,7 @@ func TestOmitted(t *testing.T) {
 // Each thing that is not built yet is refused by name, at its line.
 func TestNotBuilt(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
-		{one("mode: steer"), `4: service web: mode: mode steer is not built yet in this version`},
+		{one("mode: steer", "steer: {choose: packet}"), `5: service web: steer.choose: choosing by packet is not built yet in this version`},
 		{one("health:", "  probe: sctp"), `5: service web: health.probe: an sctp probe is not built yet in this version`},
 		{one("offload: {path: flowtable}"), `4: service web: offload.path: offload path flowtable is not built yet in this version`},
 		{one("sctp: {mode: kernel}"), `4: service web: sctp.mode: sctp mode kernel is not built yet in this version`},
@@ -148,8 +148,8 @@ func TestNotBuilt(t *testing.T) {
 			`4: service s: frontends[0]: an sctp frontend is not built yet in this version`,
 		},
 		{
-			"defaults:\n  balance: random\n  mode: steer\n" + one(),
-			`3: defaults: mode: mode steer is not built yet in this version`,
+			"defaults:\n  balance: random\n  offload: {path: flowtable}\n" + one(),
+			`3: defaults: offload.path: offload path flowtable is not built yet in this version`,
 		},
 	} {
 		checkFaults(t, c.file, []string{c.want})

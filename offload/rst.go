@@ -37,17 +37,20 @@ func openResetter() (_ *resetter, err error) {
 // send sends a reset from one end of a connection to the other, which expects seq
 // next.
 func (r *resetter) send(from, to netip.AddrPort, seq uint32) error {
-	p := resetPacket(from, to, seq)
+	if err := r.sendPacket(to, segment(from, to, seq, flagRST)); err != nil {
+		return fmt.Errorf("send reset to %s: %w", to, err)
+	}
+	return nil
+}
+
+func (r *resetter) sendPacket(to netip.AddrPort, p []byte) error {
 	var err error
 	if to.Addr().Is4() {
 		err = unix.Sendto(r.v4, p, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()})
 	} else {
 		err = unix.Sendto(r.v6, p, 0, &unix.SockaddrInet6{Addr: to.Addr().As16()})
 	}
-	if err != nil {
-		return fmt.Errorf("send reset to %s: %w", to, err)
-	}
-	return nil
+	return err
 }
 
 func (r *resetter) close() error {
@@ -69,11 +72,12 @@ const (
 	tcpHeader = 20
 
 	flagRST = 1 << 2
+	flagACK = 1 << 4
 )
 
-// resetPacket is an IP packet with a reset. Identification and checksum of an IPv4
+// segment is an IP packet with a TCP header. Identification and checksum of an IPv4
 // header are the kernel's.
-func resetPacket(from, to netip.AddrPort, seq uint32) []byte {
+func segment(from, to netip.AddrPort, seq uint32, flags byte) []byte {
 	be := binary.BigEndian
 	var p []byte
 	if to.Addr().Is4() {
@@ -95,7 +99,7 @@ func resetPacket(from, to netip.AddrPort, seq uint32) []byte {
 	be.PutUint16(tcp, from.Port())
 	be.PutUint16(tcp[2:], to.Port())
 	be.PutUint32(tcp[4:], seq)
-	tcp[12], tcp[13] = tcpHeader/4<<4, flagRST
+	tcp[12], tcp[13] = tcpHeader/4<<4, flags
 	be.PutUint16(tcp[16:], tcpChecksum(addrs, tcp))
 	return p
 }

@@ -24,7 +24,7 @@ func TestResetPacket(t *testing.T) {
 		}},
 	} {
 		from, to := netip.MustParseAddrPort(tt.from), netip.MustParseAddrPort(tt.to)
-		p := resetPacket(from, to, 0x01020304)
+		p := segment(from, to, 0x01020304, flagRST)
 		if !slices.Equal(p[:len(p)-4], tt.want[:len(p)-4]) {
 			t.Errorf("%x\nwant\n%x", p, tt.want)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -48,9 +49,16 @@ func (r reach) To(backend netip.Addr) (masked netip.Addr, keep bool, err error) 
 // openSteer has flows of mode steer begin in the kernel. Without it the relay takes them: it listens at their frontends too.
 func (in *instance) openSteer(addresses []netip.Addr) {
 	p, err := in.kernel.flows.Steer()
+	poke := func(from, to netip.AddrPort) error { return errors.New("nobody can be asked") }
+	if pokes, err := offload.OpenPokes(); err == nil {
+		in.onClose(pokes.Close)
+		poke = pokes.Poke
+	} else {
+		in.log.Warn("peers of steered connections that are ended here are told when they send the next time", "err", err)
+	}
 	if err == nil {
 		in.steer, err = steer.New(steer.Options{
-			Program: p, Registry: in.registry, Log: in.log,
+			Program: p, Registry: in.registry, Log: in.log, Poke: poke,
 			Reach: reach{addresses, func(client, backend netip.Addr) (flow.NotTransparent, bool) {
 				return in.transparency.Ask(client, backend)
 			}}.To,

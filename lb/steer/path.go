@@ -65,7 +65,7 @@ func (p *path) saw(v program.Flow) {
 func (p *path) End(by flow.By, reason flow.Reason) {
 	v, ok := p.flows.s.o.Program.Lookup(p.ref)
 	if ok && p.ref.Proto == flow.TCP {
-		_ = p.flows.s.o.Program.Reset(p.ref) // it is gone otherwise
+		p.flows.s.reset(v)
 	} else if ok {
 		_, _ = p.flows.s.o.Program.Delete([]program.Flow{v}, true)
 	}

@@ -26,6 +26,10 @@ type Options struct {
 	// Reach says how a backend is reached: the address of this host that clients are masked with, and whether answers to a
 	// client's own address pass by here. It is asked when a backend comes, when its service changes, and by Refresh.
 	Reach func(backend netip.Addr) (masked netip.Addr, keep bool, err error)
+
+	// Poke has a peer send an acknowledgement to the other end of its connection, so that the program has something to answer
+	// with a reset; nil = peers are reset when they send the next time.
+	Poke func(from, to netip.AddrPort) error
 }
 
 // Steer is a data path: it keeps the program told of what the store says, lays choices ready for it, and makes records of what

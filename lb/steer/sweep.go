@@ -142,7 +142,32 @@ func (s *Steer) expire(v *program.Flow, p *path, why flow.Reason) {
 		p.End(flow.ByBaton, why)
 		return
 	}
-	_ = s.o.Program.Reset(v.Ref)
+	s.reset(*v)
+}
+
+// pokeAgain is after how long peers are asked once more: one answers no more often than each half second (Linux, tcp_invalid_ratelimit),
+// and either packet may be lost.
+const pokeAgain = 600 * time.Millisecond
+
+// reset ends a connection at both its peers.
+func (s *Steer) reset(v program.Flow) {
+	if err := s.o.Program.Reset(v.Ref); err != nil {
+		s.log.Debug("reset steered flow", "client", v.Client, "err", err)
+		return
+	}
+	if s.o.Poke == nil {
+		return
+	}
+	poke := func() {
+		_ = s.o.Poke(v.Frontend, v.Client) // who cannot be asked is reset when it sends
+		_ = s.o.Poke(v.Local, v.Address)
+	}
+	poke()
+	time.AfterFunc(pokeAgain, func() {
+		if !s.isClosed() {
+			poke()
+		}
+	})
 }
 
 // found makes a record of a flow whose beginning nobody has told.

@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/baton-lb/baton/lb/store"
 )
@@ -30,7 +32,18 @@ func (s *Server) setDrained(w http.ResponseWriter, r *http.Request, do func(stor
 		fail(w, &httpError{err, statusOf(err)})
 		return
 	}
+	s.awaitProgrammed(r.Context())
 	writeJSON(w, http.StatusOK, TargetResult{Target: t.String(), Backends: s.targeted(t)})
+}
+
+// programmedWait is how long an answer waits for the kernel to know of what was asked for.
+const programmedWait = 2 * time.Second
+
+// awaitProgrammed waits until what was changed is in force on every path.
+func (s *Server) awaitProgrammed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, programmedWait)
+	defer cancel()
+	_ = s.o.Store.Programmed(ctx, s.o.Store.Snapshot().Revision) // it will be
 }
 
 func statusOf(err error) int {

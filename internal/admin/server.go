@@ -21,6 +21,7 @@ type Store interface {
 	FrontendStatus(lb.FrontendKey) store.Status
 	Drain(store.Target) error
 	Undrain(store.Target) error
+	Programmed(ctx context.Context, revision uint64) error
 }
 
 var _ Store = (*store.Store)(nil)

@@ -49,7 +49,7 @@ func (w world) comesBack(t *testing.T) (stop func()) {
 // A1: the backend of a client turns unready while the client keeps coming: the
 // next connection goes to a ready one, and no connection fails.
 func TestAffinityUnready(t *testing.T) {
-	bothPaths(t, 3, func(t *testing.T, w world) {
+	everyPath(t, 3, func(t *testing.T, w world) {
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil, sticky))
 		for _, tc := range []struct {
@@ -134,7 +134,7 @@ func TestAffinityRefused(t *testing.T) {
 // A3: the backend of a client drains: new flows go elsewhere, old ones stay and
 // keep working.
 func TestAffinityDraining(t *testing.T) {
-	bothPaths(t, 3, func(t *testing.T, w world) {
+	everyPath(t, 3, func(t *testing.T, w world) {
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil, sticky))
 		for _, byFile := range []bool{true, false} {

@@ -203,7 +203,7 @@ func (be *servedBackend) conditions() string {
 // K3: a pod that is the only endpoint of its Service reaches itself through it. The
 // address of a client is to be kept, and cannot be: the answer would never come here.
 func TestHairpin(t *testing.T) {
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		pod := w.Backends[0]
 		pod.Serve(8080, testnet.Named(pod.Name()))
 		serveUDP(t, pod, w.backend(0), named(pod.Name()))

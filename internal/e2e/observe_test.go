@@ -27,7 +27,9 @@ func (b *baton) reload(services string) {
 	for i, line := range loaded {
 		before[i] = b.logged(line)
 	}
+	rounds := b.metric("baton_programming_seconds_count")
 	b.configure(services)
+	defer b.programmed(rounds)
 	eventually(b.t, "the file is loaded", func() error {
 		for i, line := range loaded {
 			if b.logged(line) <= before[i] {
@@ -36,6 +38,16 @@ func (b *baton) reload(services string) {
 		}
 		return nil
 	})
+}
+
+// programmed waits for a round after so many: the relay goes by what is desired, the kernel by what it has been told. A file
+// that changes nothing has no round.
+func (b *baton) programmed(after float64) {
+	for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if b.metric("baton_programming_seconds_count") > after {
+			return
+		}
+	}
 }
 
 // logged counts the lines of the log that have what in them.

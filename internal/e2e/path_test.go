@@ -21,9 +21,12 @@ const (
 // their first byte.
 func (w world) inKernel() bool { return w.offload == inKernel }
 
+// isSteered reports whether they are to begin there.
+func (w world) isSteered() bool { return w.offload == steered }
+
 // path is what is to carry the flows of the test.
 func (w world) path() flow.PathName {
-	if w.inKernel() {
+	if w.inKernel() || w.isSteered() {
 		return flow.PathBPF
 	}
 	return flow.PathUserspace

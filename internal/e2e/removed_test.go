@@ -39,7 +39,7 @@ func paced(name string) func(net.Conn) {
 // B1: a backend is removed during a transfer, policy keep: the transfer ends
 // well, and no new flow goes there.
 func TestRemovedKeep(t *testing.T) {
-	bothPaths(t, 2, func(t *testing.T, w world) {
+	everyPath(t, 2, func(t *testing.T, w world) {
 		var servers []*testnet.Server
 		for _, h := range w.Backends {
 			servers = append(servers, h.Serve(8080, paced(h.Name())))
@@ -85,7 +85,7 @@ func TestRemovedKeep(t *testing.T) {
 // B2: policy reset: the flows of a removed backend end at once, those of the
 // others do not.
 func TestRemovedReset(t *testing.T) {
-	bothPaths(t, 2, func(t *testing.T, w world) {
+	everyPath(t, 2, func(t *testing.T, w world) {
 		w.serveNamed()
 		const policy = "onBackendRemoved: reset"
 		b := start(t, w.Balancer, w.service(nil, policy))
@@ -121,7 +121,7 @@ func TestRemovedReset(t *testing.T) {
 // when it is up.
 func TestRemovedDrain(t *testing.T) {
 	const timeout = 2 * time.Second
-	bothPaths(t, 2, func(t *testing.T, w world) {
+	everyPath(t, 2, func(t *testing.T, w world) {
 		w.serveNamed()
 		policy := []string{"onBackendRemoved: drain", fmt.Sprintf("drainTimeout: %s", timeout)}
 		b := start(t, w.Balancer, w.service(nil, policy...))
@@ -173,7 +173,7 @@ func TestRemovedAndBack(t *testing.T) {
 // B3: one address listed twice, draining and ready: ready wins, in any order of
 // the list and of events.
 func TestListedTwice(t *testing.T) {
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		w.serveNamed()
 		ready := fmt.Sprintf("%q", w.backend(0))
 		drain := fmt.Sprintf("{address: %s, state: drain}", ready)

@@ -48,6 +48,12 @@ func bothPaths(t *testing.T, backends int, test func(t *testing.T, w world)) {
 	})
 }
 
+// everyPath is bothPaths for what holds also where nothing is terminated.
+func everyPath(t *testing.T, backends int, test func(t *testing.T, w world)) {
+	bothPaths(t, backends, test)
+	families(t, "Steered", steered, backends, func(t *testing.T, w world) { t.Parallel(); test(t, w) })
+}
+
 func families(t *testing.T, prefix, offload string, backends int, test func(t *testing.T, w world)) {
 	for _, v6 := range []bool{false, true} {
 		name, vip := "IPv4", "10.96.0.10:80"

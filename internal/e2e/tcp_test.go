@@ -18,7 +18,7 @@ import (
 // T1: the client sends, shuts down writing, and the answer comes much later.
 func TestHalfCloseByClient(t *testing.T) {
 	const answer = 1 << 20
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		got := make(chan string, 1)
 		w.Backends[0].Serve(8080, func(c net.Conn) {
 			b, err := io.ReadAll(c) // to the client's FIN
@@ -40,7 +40,7 @@ func TestHalfCloseByClient(t *testing.T) {
 		}
 		eventually(t, "the flow is half-closed", func() error {
 			f := b.flows()
-			if len(f) == 1 && (f[0].State == flow.HalfClosed || w.inKernel() && f[0].State == flow.Offloaded) {
+			if len(f) == 1 && (f[0].State == flow.HalfClosed || w.path() == flow.PathBPF && f[0].State == flow.Offloaded) {
 				return nil
 			}
 			return fmt.Errorf("flows: %+v", f)
@@ -61,7 +61,7 @@ func TestHalfCloseByClient(t *testing.T) {
 // T1 the other way: a banner, the backend's FIN, then a long upload.
 func TestHalfCloseByBackend(t *testing.T) {
 	const upload = 100 << 20
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		got, begin := make(chan testnet.Sum, 1), make(chan struct{})
 		w.Backends[0].Serve(8080, func(c net.Conn) {
 			<-begin
@@ -99,7 +99,7 @@ func TestHalfCloseByBackend(t *testing.T) {
 // T2: a reset by the backend, after some bytes and in the middle of a stream, is a
 // reset at the client, after those bytes.
 func TestResetByBackend(t *testing.T) {
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		b := start(t, w.Balancer, w.service(nil))
 		for _, size := range []int64{0, 5, 300 << 10} {
 			s := w.Backends[0].Serve(8080, func(c net.Conn) {
@@ -128,7 +128,7 @@ func TestResetByBackend(t *testing.T) {
 
 // T2, the reverse.
 func TestResetByClient(t *testing.T) {
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		b := start(t, w.Balancer, w.service(nil))
 		for _, size := range []int64{0, 5, 300 << 10} {
 			ended := make(chan string, 1)
@@ -161,7 +161,7 @@ func TestResetByClient(t *testing.T) {
 
 // T2 while both directions are full: one side resets, the other sees a reset.
 func TestResetUnderLoad(t *testing.T) {
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		w.Backends[0].Serve(8080, func(c net.Conn) {
 			_, _ = io.CopyN(io.Discard, c, 1)
 			go func() { _, _ = io.Copy(io.Discard, c) }()
@@ -186,7 +186,7 @@ func TestResetUnderLoad(t *testing.T) {
 // T3: a thousand clients half-close and the backend never does; only those go.
 func TestHalfClosedIdle(t *testing.T) {
 	const clients = 1000
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		w.Backends[0].Serve(8080, func(c net.Conn) { _, _ = io.Copy(io.Discard, c); testnet.Hold(c) })
 		b := start(t, w.Balancer, w.service(nil, "timeouts: {halfClosed: 2s, idle: 1h}"))
 		var open []*net.TCPConn
@@ -218,7 +218,7 @@ func TestHalfClosedIdle(t *testing.T) {
 
 // Idle flows end with a reset after timeouts.idle, busy ones do not.
 func TestIdleTimeout(t *testing.T) {
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil, "timeouts: {idle: 1500ms}"))
 		busy, idle := w.dial(t), w.dial(t)
@@ -307,7 +307,7 @@ func TestClientVanishes(t *testing.T) {
 
 // T5: without a usable backend the port is closed, not opened and shut.
 func TestNoUsableBackend(t *testing.T) {
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		w.serveNamed()
 		down := fmt.Sprintf("{address: %q, state: down}", w.backend(0))
 		b := start(t, w.Balancer, w.service([]string{down}))

@@ -20,7 +20,7 @@ import (
 
 // U1: a balancer with several addresses on one leg answers from the one that was asked.
 func TestUDPAnswerAddress(t *testing.T) {
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[0], w.backend(0), echo)
 		other := netip.MustParseAddrPort("10.96.0.11:80")
 		wild := "0.0.0.0:81"
@@ -47,7 +47,7 @@ func TestUDPAnswerAddress(t *testing.T) {
 // U2: a client that only sends keeps one source port, and loses nothing at the
 // edge of the timeout.
 func TestUDPOneWay(t *testing.T) {
-	bothPaths(t, 2, func(t *testing.T, w world) {
+	everyPath(t, 2, func(t *testing.T, w world) {
 		s := []*udpServer{
 			serveUDP(t, w.Backends[0], w.backend(0), func([]byte) []byte { return nil }),
 			serveUDP(t, w.Backends[1], w.backend(1), func([]byte) []byte { return nil }),
@@ -89,7 +89,7 @@ func TestUDPOneWay(t *testing.T) {
 
 // U3: bursts of mixed sizes come byte-exact and once, both ways.
 func TestUDPBursts(t *testing.T) {
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[0], w.backend(0), echo)
 		b := start(t, w.Balancer, w.udpService(nil))
 		c := w.udp(t, w.vip)
@@ -237,7 +237,7 @@ func TestUDPOneShotFlood(t *testing.T) {
 
 // A4 for UDP: a client address stays at its backend, also from new ports.
 func TestUDPAffinity(t *testing.T) {
-	bothPaths(t, 3, func(t *testing.T, w world) {
+	everyPath(t, 3, func(t *testing.T, w world) {
 		for i, h := range w.Backends {
 			serveUDP(t, h, w.backend(i), named(h.Name()))
 		}
@@ -252,7 +252,7 @@ func TestUDPAffinity(t *testing.T) {
 			}
 		}
 		// A1: it may not take new sessions any more.
-		pinned := b.flows()[0].Backend
+		pinned := b.wantFlows(9)[0].Backend
 		var list []string
 		for i := range w.Backends {
 			state := "ready"
@@ -277,7 +277,7 @@ func TestUDPAffinity(t *testing.T) {
 
 // C1, C2: backends come and go under one and the same client socket.
 func TestUDPBackendsComeAndGo(t *testing.T) {
-	bothPaths(t, 2, func(t *testing.T, w world) {
+	everyPath(t, 2, func(t *testing.T, w world) {
 		a := serveUDP(t, w.Backends[0], w.backend(0), named("a"))
 		serveUDP(t, w.Backends[1], w.backend(1), named("b"))
 		only := func(i int) []string { return []string{fmt.Sprintf("%q", w.backend(i))} }
@@ -347,7 +347,7 @@ func TestUDPClientGone(t *testing.T) {
 
 // Many clients at once, each gets its own answers.
 func TestUDPManyClients(t *testing.T) {
-	bothPaths(t, 3, func(t *testing.T, w world) {
+	everyPath(t, 3, func(t *testing.T, w world) {
 		for i := range w.Backends {
 			serveUDP(t, w.Backends[i], w.backend(i), echo)
 		}

@@ -13,7 +13,7 @@ import (
 
 // C3: the balancer restarts while a client streams: same backend, same source port.
 func TestUDPRestart(t *testing.T) {
-	bothPaths(t, 3, func(t *testing.T, w world) {
+	everyPath(t, 3, func(t *testing.T, w world) {
 		var servers []*udpServer
 		for i, h := range w.Backends {
 			servers = append(servers, serveUDP(t, h, w.backend(i), named(h.Name())))
@@ -115,7 +115,7 @@ func TestUDPCrash(t *testing.T) {
 // A client that streams over a restart is at the same backend before and after,
 // from the same port, though its datagrams come while the frontend opens.
 func TestUDPRestartInAStream(t *testing.T) {
-	bothPaths(t, 3, func(t *testing.T, w world) {
+	everyPath(t, 3, func(t *testing.T, w world) {
 		var servers []*udpServer
 		for i, h := range w.Backends {
 			servers = append(servers, serveUDP(t, h, w.backend(i), func([]byte) []byte { return nil }))

@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
 )
@@ -63,6 +66,120 @@ func TestSteerUDP(t *testing.T) {
 			v := b.carriedBy(flow.PathBPF, netip.MustParseAddrPort(c.LocalAddr().String()))[0]
 			if v.Mode != flow.ModeSteer || v.PacketsToBackend != 3 || v.PacketsToClient != 3 {
 				t.Errorf("recorded as %+v", v)
+			}
+		}
+	})
+}
+
+// A kill, with connections all the while: those that are open go on, no new one fails while no process is there, and the next process has
+// them under their names.
+func TestSteerKilled(t *testing.T) {
+	bothFamilies(t, 2, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := start(t, w.Balancer, w.service(nil, steered))
+		kept, _ := w.named(t)
+		id := b.carriedBy(flow.PathBPF, netip.MustParseAddrPort(kept.LocalAddr().String()))[0].ID
+		l := w.load(4)
+		l.more(t, 200)
+		_ = b.stop(syscall.SIGKILL)
+		l.more(t, 200) // by the choices that wait, and then by the table
+		kept.works(t)
+		again := launchIn(t, w.Balancer, b.dir, w.service(nil, steered))
+		again.waitServing()
+		l.more(t, 200)
+		l.end(t)
+		if v := again.carriedBy(flow.PathBPF, netip.MustParseAddrPort(kept.LocalAddr().String()))[0]; v.ID != id || v.Mode != flow.ModeSteer {
+			t.Errorf("the flow was %s, is %+v", id, v)
+		}
+		kept.works(t)
+		kept.ends(t)
+		again.endedOf(kept.LocalAddr())
+		again.signal(syscall.SIGTERM)
+		again.exits(10 * time.Second)
+		if name, err := w.Client.AskName(w.vip); err == nil {
+			t.Errorf("after a stop %s answers", name)
+		}
+	})
+}
+
+// An upgrade, with connections all the while: none fails, and the flows are the new process's.
+func TestSteerUpgrade(t *testing.T) {
+	bothFamilies(t, 2, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := start(t, w.Balancer, w.service(nil, steered))
+		kept, _ := w.named(t)
+		l := w.load(4)
+		l.more(t, 200)
+		for range 2 {
+			next := b.upgrade(w, w.service(nil, steered))
+			b.exits(20 * time.Second)
+			b = next
+			l.more(t, 100)
+		}
+		l.end(t)
+		kept.works(t)
+		if v := b.carriedBy(flow.PathBPF, netip.MustParseAddrPort(kept.LocalAddr().String()))[0]; v.Mode != flow.ModeSteer {
+			t.Errorf("the flow is %+v", v)
+		}
+		kept.ends(t)
+	})
+}
+
+// whenAbsent: refuse has new connections refused while no process is there.
+func TestSteerRefusesWhenAbsent(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := start(t, w.Balancer, w.service(nil, steered, "steer: {whenAbsent: refuse}"))
+		kept, _ := w.named(t)
+		_ = b.stop(syscall.SIGKILL)
+		eventually(t, "new connections are refused", func() error { return w.refused(t, w.Client) })
+		kept.works(t)
+	})
+}
+
+// A process of the balancer's own host meets the relay, which listens at the same address.
+func TestSteerHostLocal(t *testing.T) {
+	bothFamilies(t, 1, func(t *testing.T, w world) {
+		w.serveNamed()
+		b := start(t, w.Balancer, w.service(nil, steered))
+		name, err := w.Balancer.AskName(w.vip)
+		if err != nil || name != "backend1" {
+			t.Fatalf("got %q, %v", name, err)
+		}
+		eventually(t, "it was proxied", func() error {
+			for _, v := range b.ended() {
+				if v.Mode == flow.ModeProxy {
+					return nil
+				}
+			}
+			return fmt.Errorf("ended: %+v", b.ended())
+		})
+	})
+}
+
+// The client's address is kept where it can be.
+func TestSteerTransparent(t *testing.T) {
+	onTheWay(t, 1, func(t *testing.T, w between) {
+		if w.bridged {
+			return // the answers of a backend on the client's own bridge do not come to IP
+		}
+		b := start(t, w.balancer, w.services([]int{80}, steered))
+		for _, network := range bothProtocols {
+			from := netip.AddrPortFrom(w.clientAt, 45678)
+			c, saw := w.asks(t, w.client, network, from, 80)
+			if saw != from.String() {
+				t.Errorf("%s: the backend saw %s, want %s", network, saw, from)
+			}
+			b.wantFlows(1)
+			if v := b.shownFlow(t, network, from, 80); v.Mode != flow.ModeSteer || v.Path != flow.PathBPF || v.ClientAddress != flow.ClientTransparent {
+				t.Errorf("%s: %+v", network, v)
+			}
+			if network == "tcp" {
+				echoesAll(t, c, 4<<20)
+			}
+			c.Close()
+			if network == "tcp" {
+				b.wantFlows(0)
 			}
 		}
 	})

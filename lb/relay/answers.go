@@ -31,7 +31,7 @@ func (r *Relay) formerLocked(c store.Change) map[lb.FrontendKey]Rule {
 	for _, name := range c.Services {
 		for _, k := range r.guarding.ofService[name] {
 			rules[k] = Rule{}
-			if fe, ok := c.To.Frontend(k); ok && fe.FrontendKey == k && fe.Service.Mode == flow.ModeProxy {
+			if fe, ok := c.To.Frontend(k); ok && fe.FrontendKey == k {
 				rules[k] = r.ruleLocked(fe) // of this service still, or of another one
 			}
 		}
@@ -51,9 +51,10 @@ func (r *Relay) closeFirstLocked(c store.Change) error {
 	return r.guarding.tell(closing)
 }
 
-// proxied lists the frontends of a service that this data path serves.
+// proxied lists the frontends of a service that this data path serves: of mode steer too, for what the kernel's program
+// does not take.
 func proxied(s *store.Snapshot, service string) []*store.Frontend {
-	if svc, ok := s.Service(service); ok && svc.Mode == flow.ModeProxy {
+	if svc, ok := s.Service(service); ok {
 		return svc.FrontendSet
 	}
 	return nil

@@ -77,7 +77,7 @@ func wantedUDP(c store.Change) map[lb.FrontendKey]*store.Frontend {
 	wanted := make(map[lb.FrontendKey]*store.Frontend)
 	for _, name := range c.Services {
 		s, ok := c.To.Service(name)
-		if !ok || s.Mode != flow.ModeProxy {
+		if !ok {
 			continue
 		}
 		for _, fe := range s.FrontendSet {

@@ -23,11 +23,12 @@ type BatonSpec struct {
 	Name string
 	Path string // of the binary
 
-	// Offload hands every flow over to BPF, at once; else all stay in userspace.
+	// Offload hands every flow over to BPF, at once. Steer has all begin there. Else all stay in userspace.
 	Offload bool
+	Steer   bool
 }
 
-// Baton is Baton, all in userspace or all in the kernel.
+// Baton is Baton: all in userspace, or all in the kernel in one way or the other.
 type Baton struct{ spec BatonSpec }
 
 var (
@@ -63,7 +64,7 @@ func (m Baton) Start(ctx context.Context, h *topology.Hosts) (_ Running, err err
 	if err != nil {
 		return nil, err
 	}
-	r := &baton{masked{d}, client.New(d.path("admin.sock")), m.spec.Offload}
+	r := &baton{masked{d}, client.New(d.path("admin.sock")), m.spec.Offload || m.spec.Steer}
 	defer func() {
 		if err != nil {
 			_ = r.Close()
@@ -83,7 +84,11 @@ func (m Baton) config(h *topology.Hosts, d *daemon) string {
 	if m.spec.Offload {
 		offload = "always"
 	}
-	fmt.Fprintf(&b, "defaults: {offload: {mode: %s}}\nservices:\n", offload)
+	mode := flow.ModeProxy
+	if m.spec.Steer {
+		mode = flow.ModeSteer
+	}
+	fmt.Fprintf(&b, "defaults: {mode: %s, offload: {mode: %s}}\nservices:\n", mode, offload)
 	for _, s := range topology.Services {
 		var backends []string
 		for i := range h.BackendAt {
@@ -97,8 +102,8 @@ func (m Baton) config(h *topology.Hosts, d *daemon) string {
 
 type baton struct {
 	masked
-	api     *client.Client
-	offload bool
+	api    *client.Client
+	kernel bool // its flows are to be there
 }
 
 var _ Profiler = (*baton)(nil)
@@ -121,16 +126,16 @@ func (r *baton) Count(ctx context.Context) (Counts, error) {
 		return nil, fmt.Errorf("ask Baton for its counters: %w", err)
 	}
 	defer answer.Close()
-	return parseBaton(answer, r.offload)
+	return parseBaton(answer, r.kernel)
 }
 
 // leadIn is the part of the bytes, one in so many, that may go through userspace in
 // a mode that offloads: what came before the handoff, and was queued.
 const leadIn = 10
 
-// parseBaton sums the metrics of the path that the mode is for. With offload
-// that is BPF, and a little more.
-func parseBaton(r io.Reader, offload bool) (Counts, error) {
+// parseBaton sums the metrics of the path that the mode is for. In the
+// kernel that is BPF, and a little more.
+func parseBaton(r io.Reader, inKernel bool) (Counts, error) {
 	userspace, err := make(Counts), error(nil)
 	kernel := make(Counts)
 	lines := bufio.NewScanner(r)
@@ -146,7 +151,7 @@ func parseBaton(r io.Reader, offload bool) (Counts, error) {
 		return nil, fmt.Errorf("read Baton's counters: %w", err)
 	}
 	sums := Counts{Flows: userspace[Flows], ToBackend: userspace[ToBackend], ToClient: userspace[ToClient]}
-	if offload {
+	if inKernel {
 		for k := range sums {
 			sums[k] = kernel[k] + min(userspace[k], kernel[k]/leadIn)
 		}

@@ -66,7 +66,8 @@ func All(o Options) []Mode {
 	modes := []Mode{Direct{}, NFTables{}}
 	if o.Baton != "" {
 		modes = append(modes, NewBaton(BatonSpec{Name: "baton", Path: o.Baton}),
-			NewBaton(BatonSpec{Name: "baton-bpf", Path: o.Baton, Offload: true}))
+			NewBaton(BatonSpec{Name: "baton-bpf", Path: o.Baton, Offload: true}),
+			NewBaton(BatonSpec{Name: "baton-steer", Path: o.Baton, Steer: true}))
 	}
 	for _, spec := range o.Also {
 		modes = append(modes, NewBaton(spec))

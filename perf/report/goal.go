@@ -31,6 +31,10 @@ var Goals = []Goal{
 	{Workloads: slices.Concat(kept, bulk), Mode: "baton-bpf", Key: "rate", Than: "baton", Least: 1.5},
 	{Workloads: []string{"udp-16"}, Mode: "baton-bpf", Key: "rate", Than: "baton", Least: 1.5},
 	{Workloads: bulk, Mode: "baton-bpf", Key: "cpu_machine", Than: "direct", Most: 1.1},
+
+	{Workloads: []string{"connect-16"}, Mode: "baton-steer", Key: "rate", Than: "direct", Least: 0.95},
+	{Workloads: []string{"connect-16", "udp-16"}, Mode: "baton-steer", Key: "rate", Than: "nftables", Least: 1},
+	{Workloads: []string{"connect-16"}, Mode: "baton-steer", Key: "cpu_machine", Than: "nftables", Most: 1},
 }
 
 var (

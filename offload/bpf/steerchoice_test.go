@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -253,6 +255,38 @@ func TestSteerLimits(t *testing.T) {
 				t.Errorf("%s: when they are gone: %v", what, err)
 			}
 			r.deleteAll(t)
+		}
+	})
+}
+
+// TestSteerLimitAtOnce: of connections that begin together no more stay than there may be.
+func TestSteerLimitAtOnce(t *testing.T) {
+	const most, all = 3, 24
+	r := newSteerRoad(t, 1, FlowsOptions{})
+	r.serve()
+	eachSteered(t, onlyTCP, func(t *testing.T, k kind) {
+		vip := r.program(t, k, program.ByTable, func(s *program.Service, _ []program.Backend, _ *program.Pool, _ *program.Frontend) {
+			s.Connections = most
+		})
+		var wg sync.WaitGroup
+		var served atomic.Int32
+		for range all {
+			wg.Go(func() {
+				c, err := r.try(vip, netip.AddrPort{})
+				if err != nil {
+					return // refused
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				if _, err := peerOf(c); err == nil {
+					served.Add(1)
+				} else if !errors.Is(err, syscall.ECONNRESET) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := served.Load(); n > most || n == 0 || r.steer.Open(1) > most {
+			t.Errorf("%d are served, %d open", n, r.steer.Open(1))
 		}
 	})
 }

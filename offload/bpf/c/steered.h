@@ -183,7 +183,7 @@ static __noinline int steered(struct __sk_buff *skb, struct found *f, struct pac
 	struct life *forth = ahead(f, p->tuple.protocol, p->ipv6);
 	struct scratch *s = scratch();
 	int udp = p->tuple.protocol == IPPROTO_UDP, to_stack = 0;
-	__u32 state;
+	__u32 state, bytes;
 
 	if (!forth || !s)
 		return TC_ACT_UNSPEC;
@@ -203,9 +203,14 @@ static __noinline int steered(struct __sk_buff *skb, struct found *f, struct pac
 		if (!to_stack)
 			return unfit(skb, f, p, FLOW_COUNT_TOO_BIG);
 	}
+	bytes = p->payload;
 	if (udp)
 		open_session(f, forth, p, state);
-	carry_steered(f, forth, p, udp ? p->payload : live(f, forth, p));
+	else
+		bytes = live(f, forth, p);
+	if (!udp && get(forth->state) & LIFE_REFUSE) /* one too many: its backend has not heard of it yet */
+		return refuse(skb, f, p);
+	carry_steered(f, forth, p, bytes);
 	return send_steered(skb, f, p, to_stack);
 }
 

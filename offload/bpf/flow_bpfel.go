@@ -468,6 +468,8 @@ type flowScratch struct {
 	Pieces   flowPieces
 	_        [4]byte
 	Event    flowSteerEvent
+	Ended    uint32
+	_        [4]byte
 	BudgetAt uint64
 	Budget   uint64
 }
@@ -596,6 +598,8 @@ type flowSteerEvent struct {
 	Service      uint32
 	Protocol     uint8
 	Pad          [7]uint8
+	Bytes        [2]uint64
+	Packets      [2]uint64
 }
 
 type flowSteerHappening uint32

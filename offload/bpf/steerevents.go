@@ -65,7 +65,7 @@ var kinds = map[flowSteerHappening]program.Kind{
 	flowSteerHappeningSTEER_OPENED: program.Opened, flowSteerHappeningSTEER_HALF_SHUT: program.HalfShut, flowSteerHappeningSTEER_ENDED: program.Ended,
 }
 
-// event reads one. What an ended flow has carried is looked up: mostly it is still there.
+// event reads one.
 func (s *Steer) event(b []byte) (program.Event, bool) {
 	var e flowSteerEvent
 	if n, err := binary.Decode(b, binary.NativeEndian, &e); err != nil || n != len(b) {
@@ -84,8 +84,8 @@ func (s *Steer) event(b []byte) (program.Event, bool) {
 	}}
 	w.be(e.Whose, e.State)
 	if kind == program.Ended {
-		if now, ok := s.Lookup(w.Ref); ok {
-			w.Counters = now.Counters
+		w.Counters = flow.Counters{
+			BytesToBackend: e.Bytes[ToBackend], PacketsToBackend: e.Packets[ToBackend], BytesToClient: e.Bytes[ToClient], PacketsToClient: e.Packets[ToClient],
 		}
 	}
 	return program.Event{Kind: kind, Flow: w.Flow}, true

@@ -92,6 +92,7 @@ struct scratch {
 	struct client_of client;
 	struct pieces pieces;
 	struct steer_event event;
+	__u32 ended; /* the state of a flow that this packet has ended, until that is told; 0 = it has not */
 
 	__u64 budget_at; /* of errors that are made here; see error.h */
 	__u64 budget;

@@ -83,6 +83,7 @@ static __always_inline int too_many(const struct whose *w, __u32 now)
  * ended here. */
 static __noinline void settle(const struct found *f, struct life *forth, const struct packet *p, __u32 was, __u32 is)
 {
+	struct scratch *s = scratch();
 	int change = counts(is) - counts(was);
 	__u32 fins = is & (LIFE_FIN_CLIENT | LIFE_FIN_BACKEND), now = 0;
 
@@ -96,9 +97,10 @@ static __noinline void settle(const struct found *f, struct life *forth, const s
 	}
 	if (change > 0)
 		announce(f, p, is, STEER_OPENED);
-	if (is & LIFE_CLOSED && !(was & LIFE_CLOSED))
-		announce(f, p, is, STEER_ENDED);
-	else if (fins && !(was & (LIFE_FIN_CLIENT | LIFE_FIN_BACKEND)))
+	if (is & LIFE_CLOSED && !(was & LIFE_CLOSED)) {
+		if (s)
+			s->ended = is; /* told when this packet is counted */
+	} else if (fins && !(was & (LIFE_FIN_CLIENT | LIFE_FIN_BACKEND)))
 		announce(f, p, is, STEER_HALF_SHUT);
 }
 
@@ -236,9 +238,9 @@ static __noinline int make_way(struct found *f, const struct packet *p)
 	return 1;
 }
 
-/* ahead is the life that counts of what was found: NULL if that is of no whole flow. In s->other it leaves the tuple of
- * the other direction, if it had to look there. */
-static __always_inline struct life *ahead(struct found *f, __u8 protocol, int ipv6)
+/* across is the life of the other direction of what was found: NULL if that is of no whole flow. In s->other it leaves
+ * its tuple. */
+static __always_inline struct life *across(const struct found *f, __u8 protocol, int ipv6)
 {
 	struct scratch *s = scratch();
 	struct element6 *e6;
@@ -246,8 +248,6 @@ static __always_inline struct life *ahead(struct found *f, __u8 protocol, int ip
 	struct life *l = NULL;
 	__u32 generation = 0;
 
-	if (f->element->whose.direction == TO_BACKEND)
-		return f->life;
 	if (!s)
 		return NULL;
 	opposite(&s->other, f->element, protocol);
@@ -265,6 +265,30 @@ static __always_inline struct life *ahead(struct found *f, __u8 protocol, int ip
 		}
 	}
 	return l && l->born == f->life->born && generation == f->element->whose.generation ? l : NULL;
+}
+
+/* ahead is the life that counts: that of the way to the backend. */
+static __always_inline struct life *ahead(struct found *f, __u8 protocol, int ipv6)
+{
+	return f->element->whose.direction == TO_BACKEND ? f->life : across(f, protocol, ipv6);
+}
+
+/* tell_end tells of a flow that a packet has ended, and what it has carried. */
+static __noinline void tell_end(const struct found *f, const struct packet *p)
+{
+	struct scratch *s = scratch();
+	__u32 to = f->element->whose.direction & 1;
+	struct life *other;
+
+	if (!s)
+		return;
+	other = across(f, p->tuple.protocol, p->ipv6);
+	s->event.bytes[to] = get(f->life->bytes);
+	s->event.packets[to] = get(f->life->packets);
+	s->event.bytes[to ^ 1] = other ? get(other->bytes) : 0;
+	s->event.packets[to ^ 1] = other ? get(other->packets) : 0;
+	announce(f, p, s->ended, STEER_ENDED);
+	s->ended = 0;
 }
 
 /* evict deletes the flow whose backend's answers have a tuple, if it is over: another needs its port. */

@@ -192,9 +192,11 @@ struct steer_event {
 	__u32 service;
 	__u8 protocol;
 	__u8 pad[7];
+	__u64 bytes[DIRECTIONS]; /* STEER_ENDED: what was carried; a new flow may take its place at once */
+	__u64 packets[DIRECTIONS];
 };
 
-_Static_assert(sizeof(struct steer_event) == 120, "no holes");
+_Static_assert(sizeof(struct steer_event) == 152, "no holes");
 
 /* One for the program. Userspace writes all but flows, and without system calls. */
 struct steering {

@@ -204,6 +204,7 @@ static __noinline int steered(struct __sk_buff *skb, struct found *f, struct pac
 			return unfit(skb, f, p, FLOW_COUNT_TOO_BIG);
 	}
 	bytes = p->payload;
+	s->ended = 0;
 	if (udp)
 		open_session(f, forth, p, state);
 	else
@@ -211,6 +212,8 @@ static __noinline int steered(struct __sk_buff *skb, struct found *f, struct pac
 	if (!udp && get(forth->state) & LIFE_REFUSE) /* one too many: its backend has not heard of it yet */
 		return refuse(skb, f, p);
 	carry_steered(f, forth, p, bytes);
+	if (s->ended)
+		tell_end(f, p);
 	return send_steered(skb, f, p, to_stack);
 }
 

@@ -29,7 +29,9 @@ func BenchmarkHandoffMemory(b *testing.B) {
 		others := mapMemory(b, nil)
 		var flows *bpf.Flows
 		var err error
-		star.Balancer.Do(func() { flows, err = bpf.OpenFlows(bpf.FlowsOptions{Capacity: bpf.DefaultFlows - 1, Steer: bpf.SteerOptions{Flows: 1}}) })
+		star.Balancer.Do(func() {
+			flows, err = bpf.OpenFlows(bpf.FlowsOptions{Capacity: bpf.DefaultFlows - 1, Steer: bpf.SteerOptions{Flows: 1}})
+		})
 		if err != nil {
 			b.Fatal(err)
 		}

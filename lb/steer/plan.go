@@ -43,7 +43,7 @@ type wantedFrontend struct {
 // How long the program keeps a flow that has not begun, and one that is over.
 const (
 	openingTime = 5 * time.Second
-	closedTime  = 10 * time.Second // peers that were reset are told so again when they send
+	closedTime  = 3 * time.Second
 )
 
 // plan says what a service that is to be steered asks for.

@@ -51,7 +51,7 @@ func (s *Steer) isClosed() bool {
 // sweepOnce looks at every flow once. Pressed: there was no room for a new one, so what has not begun or is over makes
 // room sooner.
 func (s *Steer) sweepOnce(pressed bool) error {
-	times := s.times()
+	times, now := s.times(), monotonic()
 	var (
 		due    []program.Flow
 		idle   []*path // UDP, of due
@@ -71,9 +71,11 @@ func (s *Steer) sweepOnce(pressed bool) error {
 		p := s.flows.get(v.Ref)
 		if p != nil {
 			seen[p] = true
+		}
+		if p != nil && v.State != program.Closed {
 			p.saw(v)
 		}
-		if s.judge(&v, p, times[v.Service], pressed) {
+		if s.judge(&v, p, times[v.Service], now, pressed) {
 			due = append(due, v)
 			if p != nil {
 				idle = append(idle, p)
@@ -110,8 +112,8 @@ func (s *Steer) times() map[program.ServiceID]program.Times {
 }
 
 // judge reports whether a flow is to be forgotten. Connections that are open are ended first, with a reset to both sides.
-func (s *Steer) judge(v *program.Flow, p *path, t program.Times, pressed bool) bool {
-	silent := time.Duration(monotonic() - min(v.LastSeen, monotonic()))
+func (s *Steer) judge(v *program.Flow, p *path, t program.Times, now uint64, pressed bool) bool {
+	silent := time.Duration(now - min(v.LastSeen, now))
 	is := func(limit time.Duration) bool { return limit > 0 && silent > limit }
 	switch {
 	case v.Proto == flow.UDP:
@@ -123,8 +125,10 @@ func (s *Steer) judge(v *program.Flow, p *path, t program.Times, pressed bool) b
 	case v.State == program.Opening:
 		return is(t.Opening) || pressed && is(evictAge)
 	case v.State == program.Closed:
-		if p != nil && is(evictAge) {
-			p.ended(*v) // whoever was to tell has not
+		if p != nil && is(evictAge) { // whoever was to tell has not
+			if all, ok := s.o.Program.Lookup(v.Ref); ok {
+				p.ended(all)
+			}
 		}
 		return is(t.Closed) || pressed && is(evictAge)
 	case v.State == program.HalfClosed && is(t.HalfClosed):

@@ -133,6 +133,11 @@ func (r *steerRoad) program(t testing.TB, k kind, how program.Answer, change fun
 func (r *steerRoad) all(t testing.TB) (all []program.Flow) {
 	t.Helper()
 	must(t, r.steer.Walk(func(f program.Flow) bool { all = append(all, f); return true }))
+	for i := range all { // of closed ones a walk does not know all
+		if whole, ok := r.steer.Lookup(all[i].Ref); ok {
+			all[i] = whole
+		}
+	}
 	return all
 }
 

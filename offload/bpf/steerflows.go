@@ -20,7 +20,11 @@ func (s *Steer) Walk(f func(program.Flow) bool) error {
 		if !e.steered() || Direction(e.Whose.Direction) != ToBackend || e.Life.State&uint32(flowLifeStateLIFE_GONE) != 0 {
 			return true
 		}
-		return f(s.whole(t, e))
+		w := s.forth(t, e)
+		if w.State != program.Closed { // of those there are most, and their end has been told
+			w = s.andBack(w, e)
+		}
+		return f(w)
 	})
 	if err != nil {
 		return fmt.Errorf("walk flows: %w", err)
@@ -39,15 +43,23 @@ func (s *Steer) Lookup(r program.Ref) (program.Flow, bool) {
 }
 
 // whole is the flow of an element towards the backend. What the other one has counted is missing if it goes just now.
-func (s *Steer) whole(t flowTuple, e flowElement6) program.Flow {
+func (s *Steer) whole(t flowTuple, e flowElement6) program.Flow { return s.andBack(s.forth(t, e), e) }
+
+// forth is what the element towards the backend knows.
+func (s *Steer) forth(t flowTuple, e flowElement6) program.Flow {
 	w := steeredOf(t, e)
 	if id, ok := s.services.Load(w.Backend); ok {
 		w.Service = id.(program.ServiceID)
 	}
-	if back, err := s.flows.element(w.tupleBack()); err == nil && back.born() == e.born() {
+	return w.Flow
+}
+
+// andBack adds what the other element has counted.
+func (s *Steer) andBack(w program.Flow, e flowElement6) program.Flow {
+	if back, err := s.flows.element(steeredFlow{w}.tupleBack()); err == nil && back.born() == e.born() {
 		w.Counters.BytesToClient, w.Counters.PacketsToClient = back.Life.Bytes, back.Life.Packets
 	}
-	return w.Flow
+	return w
 }
 
 // steeredFlow is a flow with the tuple of its answers.

@@ -38,7 +38,8 @@ type Program interface {
 	// Events calls f for what happens, from one goroutine at a time, and returns when the program is closed. What was lost because nobody
 	// read fast enough is counted. Before it is called nothing is kept.
 	Events(f func([]Event))
-	// Walk calls f for every flow there is, in no order and over no single moment, until it returns false.
+	// Walk calls f for every flow there is, in no order and over no single moment, until it returns false. Of those that are
+	// closed what went to the client may be missing.
 	Walk(f func(Flow) bool) error
 	// Lookup finds a flow by its identity.
 	Lookup(Ref) (Flow, bool)

@@ -10,6 +10,7 @@ import (
 	"github.com/baton-lb/baton/internal/admin"
 	"github.com/baton-lb/baton/internal/admin/client"
 	"github.com/baton-lb/baton/internal/flow"
+	steering "github.com/baton-lb/baton/lb/steer/program"
 	"github.com/baton-lb/baton/offload/bpf"
 )
 
@@ -96,7 +97,20 @@ func (k *kernelPath) dropsBeside(others func() map[flow.Drop]uint64) func() map[
 		for why, n := range droppedIn(counts) {
 			all[why] += n
 		}
+		if p, err := k.flows.Steer(); err == nil {
+			for why, n := range notSteered(p.Counts()) {
+				all[why] += n
+			}
+		}
 		return all
+	}
+}
+
+// notSteered says in the words of the metrics what the program has not made flows of.
+func notSteered(c steering.Counts) map[flow.Drop]uint64 {
+	return map[flow.Drop]uint64{
+		flow.DropNoUsable: c.Refused + c.Dropped, flow.DropDenied: c.RefusedSource, flow.DropLimit: c.OverLimit,
+		flow.DropNoMemory: c.Full, flow.DropNoPorts: c.NoPort, flow.DropEvents: c.EventsLost,
 	}
 }
 

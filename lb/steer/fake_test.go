@@ -1,6 +1,7 @@
 package steer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -30,6 +31,7 @@ type kernel struct {
 	resets    map[program.Ref]bool
 	events    func([]program.Event)
 	deaf      bool // events are lost
+	full      bool // there is no room for a backend
 	turn      int
 	tables    int // choices by table
 	beats     int
@@ -88,7 +90,15 @@ func (k *kernel) DeleteService(id program.ServiceID) error {
 	})
 }
 
-func (k *kernel) SetBackend(b program.Backend) error {
+func (k *kernel) SetBackend(b program.Backend) (err error) {
+	k.see(func() {
+		if k.full {
+			err = errors.New("there is no room")
+		}
+	})
+	if err != nil {
+		return err
+	}
 	return k.update(func() { k.backends[b.ID] = b })
 }
 
@@ -284,7 +294,12 @@ func (k *kernel) chooseLocked(p program.Pool) program.BackendID {
 	}
 	k.turn += 7
 	k.tables++
-	return p.Table[k.turn%len(p.Table)]
+	for i := range p.Table {
+		if id := p.Table[(k.turn+i)%len(p.Table)]; k.backends[id].Takes {
+			return id
+		}
+	}
+	return 0
 }
 
 // end is the last packet of a connection.

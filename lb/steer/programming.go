@@ -2,14 +2,35 @@ package steer
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/store"
 )
 
+// What the program could not be told is no failure of a service: the relay serves it meanwhile. It is tried again.
+const againEvery = 5 * time.Second
+
 // programBackends tells the program what frontends are about to lead to.
-func (s *Steer) programBackends(_ context.Context, c store.Change) (failures []store.Failure) {
+func (s *Steer) programBackends(_ context.Context, c store.Change) []store.Failure {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	for _, name := range c.Services {
+		delete(s.behind, name)
+		if to, _ := c.To.Service(name); s.wants(to) {
+			s.try(name, to, func(v *service) error { return v.tellBackends(to) })
+		}
+	}
+	return nil
+}
+
+// programFrontends opens and closes frontends.
+func (s *Steer) programFrontends(_ context.Context, c store.Change) []store.Failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -17,42 +38,79 @@ func (s *Steer) programBackends(_ context.Context, c store.Change) (failures []s
 	}
 	for _, name := range c.Services {
 		to, _ := c.To.Service(name)
-		var err error
-		if s.wants(to) {
-			err = s.ensureService(name).tellBackends(to)
-		} else if v := s.services[name]; v != nil && to != nil {
-			v.gone = true // its frontends first
-		}
-		if err != nil {
-			failures = append(failures, store.Failure{Service: name, Err: fmt.Errorf("steer: %w", err)})
+		switch v := s.services[name]; {
+		case v == nil || s.behind[name] != nil:
+		case s.wants(to):
+			s.try(name, to, (*service).tellFrontends)
+		default:
+			if err := v.leave(); err != nil {
+				s.log.Error("a service is steered that is not to be any more", "service", name, "err", err)
+			}
 		}
 	}
-	return failures
+	return nil
 }
 
-// programFrontends opens and closes frontends.
-func (s *Steer) programFrontends(_ context.Context, c store.Change) (failures []store.Failure) {
+// try tells the program of a service; when that cannot be, the relay has it until it can.
+func (s *Steer) try(name string, to *store.Service, tell func(*service) error) {
+	v := s.ensureService(name)
+	err := tell(v)
+	if err == nil {
+		return
+	}
+	s.log.Error("a service cannot be steered for now: it is proxied", "service", name, "err", err)
+	s.behind[name] = to
+	for k := range v.frontends {
+		if err := v.dropFrontend(k); err != nil {
+			s.log.Error("close steered frontend", "frontend", k, "err", err)
+		}
+	}
+}
+
+// again tries what could not be told.
+func (s *Steer) again() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, to := range s.behind {
+		if s.closed {
+			return
+		}
+		delete(s.behind, name)
+		s.try(name, to, func(v *service) error {
+			if err := v.tellBackends(to); err != nil {
+				return err
+			}
+			return v.tellFrontends()
+		})
+	}
+}
+
+// refreshShare is how many backends are asked anew, each time, how they are reached: routes change.
+const refreshShare = 32
+
+// refresh asks of some backends how they are reached, in turn, and of all that could not be.
+func (s *Steer) refresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil
+		return
 	}
-	for _, name := range c.Services {
-		v := s.services[name]
-		if v == nil {
-			continue
-		}
-		failed := func(k lb.FrontendKey, err error) {
-			failures = append(failures, store.Failure{Service: name, Frontend: k, Err: fmt.Errorf("steer: %w", err)})
-		}
-		if to, _ := c.To.Service(name); !s.wants(to) {
-			if err := v.leave(); err != nil {
-				failures = append(failures, store.Failure{Service: name, Err: fmt.Errorf("stop to steer: %w", err)})
+	if len(s.turn) == 0 {
+		s.turn = slices.Collect(maps.Keys(s.told.backends))
+	}
+	n := min(refreshShare, len(s.turn))
+	due := s.turn[:n]
+	s.turn = s.turn[n:]
+	for id := range s.lost {
+		due = append(due[:len(due):len(due)], id)
+	}
+	for _, id := range due {
+		if b := s.told.backends[id]; b != nil && !b.gone {
+			if err := b.service.tell(b); err != nil {
+				s.log.Warn("tell of a steered backend", "backend", b.told.Address, "err", err)
 			}
 		}
-		v.tellFrontends(failed)
 	}
-	return failures
 }
 
 // programCleanup ends UDP sessions of backends that are gone, whose clients are to find another one, and forgets what nothing leads

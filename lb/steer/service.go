@@ -2,7 +2,6 @@ package steer
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -31,8 +30,9 @@ type service struct {
 type backend struct {
 	service *service
 	told    program.Backend
-	load    *flow.Load // held
-	gone    bool       // of the service: its last flows are waited for
+	wanted  program.Backend // but for how it is reached
+	load    *flow.Load      // held
+	gone    bool            // of the service: its last flows are waited for
 }
 
 type sourceSet struct {
@@ -61,7 +61,7 @@ func (s *Steer) ensureService(name string) *service {
 
 // tellBackends tells the program of everything that a frontend may lead to.
 func (v *service) tellBackends(to *store.Service) error {
-	v.now, v.gone = plan(to), false
+	v.now = plan(to)
 	next := v.now.service
 	next.ID = v.id
 	if next != v.told {
@@ -74,11 +74,15 @@ func (v *service) tellBackends(to *store.Service) error {
 	for _, b := range v.now.backends {
 		errs = append(errs, v.tellBackend(to, b))
 	}
+	v.gone = false
 	for at, b := range v.backends {
 		if v.now.backends[at] == nil {
 			b.gone = true
 			errs = append(errs, v.stop(b))
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // a pool leads to all of them
 	}
 	for key, p := range v.now.pools {
 		errs = append(errs, v.tellPool(key, p))
@@ -94,23 +98,33 @@ func (v *service) tellBackend(to *store.Service, b *sched.Backend) error {
 		be = v.newBackend(b.Address)
 	}
 	be.gone = false
-	next := program.Backend{
+	be.wanted = program.Backend{
 		ID: be.told.ID, Service: v.id, Address: b.Address, Limit: uint32(b.MaxConnections),
 		Takes: slices.ContainsFunc(to.FrontendSet, func(f *store.Frontend) bool { return f.For(false).Allows(b) || f.For(true).Allows(b) }),
 	}
+	return v.tell(be)
+}
+
+// tell tells of a backend what is wanted of it and how it is reached. One to which there is no way takes no flows until there is.
+func (v *service) tell(b *backend) error {
+	next := b.wanted
 	var err error
-	if next.Masked, next.Keep, err = v.s.o.Reach(b.Address.Addr()); err != nil {
-		err = fmt.Errorf("find the way to backend %s: %w", b.Address, err)
-		next.Takes = false
+	if next.Masked, next.Keep, err = v.s.o.Reach(next.Address.Addr()); err == nil {
+		delete(v.s.lost, next.ID)
+	} else {
+		if !v.s.lost[next.ID] {
+			v.s.log.Warn("there is no way to a backend: no flow is steered there", "service", v.now.service.Name, "backend", next.Address, "err", err)
+		}
+		v.s.lost[next.ID], next.Takes = true, false
 	}
-	if next == be.told {
-		return err
+	if next == b.told {
+		return nil
 	}
 	if err := v.s.o.Program.SetBackend(next); err != nil {
 		return err
 	}
-	be.told = next
-	return err
+	b.told = next
+	return nil
 }
 
 func (v *service) newBackend(at netip.AddrPort) *backend {
@@ -169,21 +183,18 @@ func samePool(a, b program.Pool) bool {
 		slices.Equal(a.Table, b.Table) && slices.Equal(a.Members, b.Members)
 }
 
-// tellFrontends tells of the frontends that are wanted, and takes back the others. failed is told what could not be done.
-func (v *service) tellFrontends(failed func(lb.FrontendKey, error)) {
+// tellFrontends tells of the frontends that are wanted, and takes back the others.
+func (v *service) tellFrontends() error {
+	var errs []error
 	for k, w := range v.now.frontends {
-		if err := v.tellFrontend(k, w); err != nil {
-			failed(k, err)
-		}
+		errs = append(errs, v.tellFrontend(k, w))
 	}
 	for k := range v.frontends {
-		if _, ok := v.now.frontends[k]; ok {
-			continue
-		}
-		if err := v.dropFrontend(k); err != nil {
-			failed(k, err)
+		if _, ok := v.now.frontends[k]; !ok {
+			errs = append(errs, v.dropFrontend(k))
 		}
 	}
+	return errors.Join(errs...)
 }
 
 func (v *service) tellFrontend(k lb.FrontendKey, w wantedFrontend) error {
@@ -238,10 +249,10 @@ func (v *service) dropFrontend(k lb.FrontendKey) error {
 	return nil
 }
 
-// leave says that a service is not to be steered any more.
+// leave says that a service is not to be steered any more. Its frontends go first: whoever comes then meets the relay.
 func (v *service) leave() error {
 	v.now, v.gone = wanted{service: v.now.service}, true
-	var errs []error
+	errs := []error{v.tellFrontends()}
 	for _, b := range v.backends {
 		b.gone = true
 		errs = append(errs, v.stop(b))
@@ -304,6 +315,7 @@ func (v *service) dropBackend(at netip.AddrPort, b *backend) error {
 	v.s.o.Registry.Release(b.load)
 	delete(v.backends, at)
 	delete(v.s.told.backends, b.told.ID)
+	delete(v.s.lost, b.told.ID)
 	v.s.numbers.backends.give(b.told.ID)
 	return nil
 }

@@ -45,8 +45,11 @@ type Steer struct {
 	numbers  numbers
 	left     left // by an earlier process, until the store has delivered
 
-	active    map[string]*service // whose pools are in use
-	lingering map[string]*service // with something that waits for its last flow
+	active    map[string]*service        // whose pools are in use
+	behind    map[string]*store.Service  // that the program could not be told of
+	lost      map[program.BackendID]bool // backends to which there is no way
+	turn      []program.BackendID        // see refresh
+	lingering map[string]*service        // with something that waits for its last flow
 
 	flows flows
 }
@@ -77,6 +80,7 @@ type left struct {
 func New(o Options) (*Steer, error) {
 	s := &Steer{
 		o: o, log: o.Log, services: make(map[string]*service), lingering: make(map[string]*service), active: make(map[string]*service),
+		behind: make(map[string]*store.Service), lost: make(map[program.BackendID]bool),
 		told: told{services: make(map[program.ServiceID]*service), backends: make(map[program.BackendID]*backend)},
 	}
 	if s.o.Wants == nil {

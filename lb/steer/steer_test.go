@@ -275,3 +275,43 @@ func TestAdopt(t *testing.T) {
 		return nil
 	})
 }
+
+// A backend to which there is no way takes no flows until there is one; the others have them all.
+func TestNoWay(t *testing.T) {
+	w := newWorld(t, newKernel(t))
+	w.noWay.Store(true)
+	w.apply(web(2))
+	for range 20 {
+		if v, _ := w.kernel.Lookup(w.begin()); v.Address != backendAt(1) {
+			t.Fatalf("a flow went to %s", v.Address)
+		}
+	}
+	w.noWay.Store(false)
+	w.eventually("the backend has flows again", func() error {
+		if v, _ := w.kernel.Lookup(w.begin()); v.Address != backendAt(0) {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// A service that the program cannot be told of is left to the relay, and steered when it can be.
+func TestProgramFull(t *testing.T) {
+	k := newKernel(t)
+	k.full = true
+	w := newWorld(t, k)
+	w.apply(web(2))
+	if failures := w.store.Failures(); len(failures) > 0 {
+		t.Errorf("it failed: %v", failures)
+	}
+	if _, answer := k.begin(vip, w.client()); answer != program.ToStack {
+		t.Errorf("a client met %d", answer)
+	}
+	k.see(func() { k.full = false })
+	w.eventually("it is steered", func() error {
+		if r, _ := k.begin(vip, w.client()); r.Born == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}

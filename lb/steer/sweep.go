@@ -22,6 +22,7 @@ func (s *Steer) sweep(ctx context.Context) {
 	timer := time.NewTimer(sweepLeast)
 	defer timer.Stop()
 	var full uint64
+	tried := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -37,6 +38,11 @@ func (s *Steer) sweep(ctx context.Context) {
 			s.log.Warn("look at steered flows", "err", err)
 		}
 		full = now
+		s.refresh()
+		if time.Since(tried) > againEvery {
+			tried = time.Now()
+			s.again()
+		}
 		pause := min(max(s.shortest()/4, sweepLeast), sweepMost)
 		timer.Reset(max(pause, sweepShare*time.Since(began)))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type world struct {
 	registry *flow.Registry
 	steer    *Steer
 	stops    []func()
+	noWay    atomic.Bool // to backend 0
 	clients  uint16
 }
 
@@ -53,7 +55,12 @@ func newQuietWorld(t *testing.T, k *kernel) *world {
 	var err error
 	w.steer, err = New(Options{
 		Program: k, Registry: registry, Wants: func(*store.Service) bool { return true },
-		Reach: func(netip.Addr) (netip.Addr, bool, error) { return netip.MustParseAddr("10.202.1.1"), false, nil },
+		Reach: func(backend netip.Addr) (netip.Addr, bool, error) {
+			if w.noWay.Load() && backend == backendAt(0).Addr() {
+				return netip.Addr{}, false, errors.New("no route")
+			}
+			return netip.MustParseAddr("10.202.1.1"), false, nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

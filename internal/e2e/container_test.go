@@ -82,13 +82,14 @@ func (c *container) terminate() {
 func TestUpdateOfContainers(t *testing.T) {
 	bothFamilies(t, 1, func(t *testing.T, w world) {
 		w.serveNamed()
+		w.offload = inUserspace // what may go into the kernel would, and no pod wait
 		services := w.service(nil)
 		first := prepare(t, w.Balancer, t.TempDir(), services)
 		first.hostBPFFS()
 		pods := []*container{contain(w, first)}
 		pods[0].becomesReady()
 		var conns []*conn
-		l := w.load(2)
+		l := w.load(t, 2)
 		for range 3 {
 			old := pods[len(pods)-1]
 			c, _ := w.named(t)

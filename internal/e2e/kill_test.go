@@ -23,11 +23,10 @@ func TestKilledUnderLoad(t *testing.T) {
 		b := start(t, w.Balancer, w.service(nil, inKernel))
 		kept, _ := w.named(t)
 		b.carriedBy(flow.PathBPF, netip.MustParseAddrPort(kept.LocalAddr().String()))
-		l := w.load(4)
+		l := w.load(t, 4)
 		l.more(t, 200)
 		_ = b.stop(syscall.SIGKILL)
-		close(l.stop)
-		l.running.Wait()
+		l.halt()
 		kept.works(t)
 		if err := w.refused(t, w.Client); err != nil {
 			t.Errorf("while no process is there: %v", err)
@@ -35,7 +34,7 @@ func TestKilledUnderLoad(t *testing.T) {
 		w.vip = netip.AddrPortFrom(w.vip.Addr().Next(), w.vip.Port())
 		again := launchIn(t, w.Balancer, b.dir, w.service(w.without(2), inKernel))
 		again.waitServing()
-		l = w.load(4)
+		l = w.load(t, 4)
 		l.more(t, 200)
 		l.end(t)
 		if _, err := old.Client.AskName(old.vip); err == nil {

@@ -336,7 +336,7 @@ func TestKubeUpgrade(t *testing.T) {
 	flags := []string{"--healthz-bind-address", "0.0.0.0:10256"}
 	b := c.start(flags...)
 	w := world{Star: c.Star, vip: netip.AddrPortFrom(clusterIP4, 80)}
-	load := w.load(2)
+	load := w.load(t, 2)
 	load.more(t, 20)
 	next := c.start(append(flags, "--upgrade")...)
 	load.more(t, 20)

@@ -79,7 +79,7 @@ func TestSteerKilled(t *testing.T) {
 		b := start(t, w.Balancer, w.service(nil, steered))
 		kept, _ := w.named(t)
 		id := b.carriedBy(flow.PathBPF, netip.MustParseAddrPort(kept.LocalAddr().String()))[0].ID
-		l := w.load(4)
+		l := w.load(t, 4)
 		l.more(t, 200)
 		_ = b.stop(syscall.SIGKILL)
 		l.more(t, 200) // by the choices that wait, and then by the table
@@ -108,7 +108,7 @@ func TestSteerUpgrade(t *testing.T) {
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil, steered))
 		kept, _ := w.named(t)
-		l := w.load(4)
+		l := w.load(t, 4)
 		l.more(t, 200)
 		for range 2 {
 			next := b.upgrade(w, w.service(nil, steered))

@@ -13,7 +13,7 @@ func TestAwaitSuccessor(t *testing.T) {
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil), "--await-successor", "1m")
 		kept, _ := w.named(t)
-		l := w.load(4)
+		l := w.load(t, 4)
 		b.signal(syscall.SIGTERM)
 		b.waitLog("stopping soon")
 		l.more(t, 100)

@@ -36,7 +36,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 				}
 				b := start(t, w.Balancer, services)
 				kept, _ := w.named(t)
-				l := w.load(4)
+				l := w.load(t, 4)
 				for range 3 {
 					l.more(t, 100)
 					next := b.upgrade(w, services)
@@ -131,7 +131,7 @@ func TestUpgradeFails(t *testing.T) {
 		good := w.service(nil)
 		b := start(t, w.Balancer, good)
 		kept, _ := w.named(t)
-		l := w.load(2)
+		l := w.load(t, 2)
 		taken := netip.AddrPortFrom(w.addr(w.Balancer), 999)
 		w.Balancer.Serve(999, testnet.Echo)
 		for _, tc := range []struct {

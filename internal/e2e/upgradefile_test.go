@@ -58,7 +58,7 @@ func TestUpgradeOfManyFrontends(t *testing.T) {
 		}
 		l := w
 		l.vip = at(tcp - 1)
-		load := l.load(2)
+		load := l.load(t, 2)
 		load.more(t, 20)
 		next := b.upgrade(w, text.String())
 		load.more(t, 20)

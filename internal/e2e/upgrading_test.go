@@ -59,14 +59,16 @@ func (b *baton) upgraded() *baton {
 // load connects without pause, and counts.
 type load struct {
 	stop    chan struct{}
+	once    sync.Once // closes it
 	running sync.WaitGroup
 	n       atomic.Int64
 	mu      sync.Mutex
 	failed  []error
 }
 
-func (w world) load(workers int) *load {
+func (w world) load(t *testing.T, workers int) *load {
 	l := &load{stop: make(chan struct{})}
+	t.Cleanup(l.halt) // where the test does not come as far as to its end
 	for range workers {
 		l.running.Go(func() {
 			for {
@@ -88,6 +90,12 @@ func (w world) load(workers int) *load {
 	return l
 }
 
+// halt lets the workers end, and waits for them.
+func (l *load) halt() {
+	l.once.Do(func() { close(l.stop) })
+	l.running.Wait()
+}
+
 // more waits until so many more have been made.
 func (l *load) more(t *testing.T, n int64) {
 	t.Helper()
@@ -103,8 +111,7 @@ func (l *load) more(t *testing.T, n int64) {
 // end wants none to have failed.
 func (l *load) end(t *testing.T) {
 	t.Helper()
-	close(l.stop)
-	l.running.Wait()
+	l.halt()
 	if len(l.failed) > 0 {
 		t.Errorf("%d of %d connections failed, the first: %v", len(l.failed), l.n.Load(), l.failed[0])
 	}

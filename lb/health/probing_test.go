@@ -143,7 +143,7 @@ func TestManyAreSpread(t *testing.T) {
 			t.Errorf("%d of %d backends were probed in about the first interval", len(first), n)
 		}
 		for bin := range 200 {
-			if got := bins[bin]; got < n/10*6/10 || got > n/10*14/10 {
+			if got := bins[bin]; got < n/10*6/10 || got > n/10*18/10 {
 				t.Errorf("tenth %d: %d probes, want about %d", bin, got, n/10)
 			}
 		}

@@ -25,11 +25,13 @@ import (
 
 // baton is a running `baton run` on a host.
 type baton struct {
-	t    *testing.T
-	cmd  *testnet.Cmd
-	log  *logBuffer
-	dir  string // state, socket and configuration
-	http *http.Client
+	t   *testing.T
+	cmd *testnet.Cmd
+	log *logBuffer
+	dir string // state, socket and configuration
+
+	objects bool // of Kubernetes are what is configured
+	http    *http.Client
 }
 
 // logBuffer collects what the command logs; it is safe for concurrent use.
@@ -89,7 +91,7 @@ func prepare(t *testing.T, host *testnet.Host, dir, services string, flags ...st
 	t.Helper()
 	b := &baton{t: t, log: new(logBuffer), dir: dir}
 	b.configure(services)
-	args := append(b.source(services), "--state-dir", dir)
+	args := append(b.source(), "--state-dir", dir)
 	args = append(args, flags...)
 	b.cmd = host.Command(context.Background(), batonPath, args...)
 	b.cmd.Stderr, b.cmd.Stdout = b.log, b.log
@@ -124,7 +126,8 @@ func (b *baton) socket() string { return filepath.Join(b.dir, "admin.sock") }
 func (b *baton) configure(services string) {
 	b.t.Helper()
 	file, text := b.config(), fmt.Sprintf("admin: {socket: %s, http: \"\"}\n%s", b.socket(), services)
-	if strings.HasPrefix(services, asObjects) {
+	if b.objects || strings.HasPrefix(services, asObjects) {
+		b.objects = true
 		file, text = b.objectsFile(), toObjects(b.t, services)
 	}
 	tmp := file + ".new"
@@ -136,9 +139,9 @@ func (b *baton) configure(services string) {
 	}
 }
 
-// source is the command that serves some services.
-func (b *baton) source(services string) []string {
-	if strings.HasPrefix(services, asObjects) {
+// source is the command that serves what is configured.
+func (b *baton) source() []string {
+	if b.objects {
 		return []string{"run", "--kube-objects", b.objectsFile(), "--node", "a", "--socket", b.socket(), "--log-level", "debug"}
 	}
 	return []string{"run", "--config", b.config()}

@@ -20,7 +20,7 @@ import (
 func (b *baton) reload(services string) {
 	b.t.Helper()
 	loaded := []string{"configuration loaded"}
-	if strings.HasPrefix(services, asObjects) {
+	if b.objects {
 		loaded = []string{"objects read", "objects applied"}
 	}
 	before := make([]int, len(loaded))

@@ -19,6 +19,8 @@ type flows struct {
 
 	count atomic.Int64 // of open; records ask for it under locks of their own
 
+	adding sync.Mutex // held while a record is made, so that each flow has one; taken before mu
+
 	mu        sync.Mutex // guards what follows; taken after Steer.mu
 	open      map[program.Ref]*path
 	byBackend map[program.BackendID]int
@@ -108,17 +110,14 @@ func (f *flows) begin(v *program.Flow, adopted bool) *path {
 	return f.add(v, b.service.told.Name, b.load, adopted)
 }
 
+// add makes a flow's record, and has it found when it is whole.
 func (f *flows) add(v *program.Flow, service string, load *flow.Load, adopted bool) *path {
-	p := &path{flows: f, ref: v.Ref, backend: v.Backend, last: *v, lastAt: time.Now()}
-	f.mu.Lock()
-	if f.open[v.Ref] != nil {
-		f.mu.Unlock()
+	f.adding.Lock()
+	defer f.adding.Unlock()
+	if f.get(v.Ref) != nil {
 		return nil
 	}
-	f.open[v.Ref] = p
-	f.byBackend[v.Backend]++
-	f.count.Add(1)
-	f.mu.Unlock()
+	p := &path{flows: f, ref: v.Ref, backend: v.Backend, last: *v, lastAt: time.Now()}
 	spec := flow.Spec{
 		Mode: flow.ModeSteer, Proto: v.Proto, Service: service, Frontend: v.Frontend, Client: v.Client,
 		ID: idOf(v.Ref), StartedAt: wallClock(v.Born),
@@ -134,6 +133,11 @@ func (f *flows) add(v *program.Flow, service string, load *flow.Load, adopted bo
 		p.record.Dialled()
 		p.record.Attach(flow.PathBPF, p)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open[v.Ref] = p
+	f.byBackend[v.Backend]++
+	f.count.Add(1)
 	return p
 }
 

@@ -3,6 +3,7 @@ package offload
 import (
 	"time"
 
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/handoff"
 	"github.com/baton-lb/baton/offload/bpf"
@@ -61,7 +62,7 @@ func (o *Offloader) adopt(f Flow, spec *bpf.FlowSpec, n note, unknown error) {
 	}
 	p := &path{o: o, flow: f, spec: *spec, note: n, lent: n.lent(spec), attached: true}
 	p.alarm.ring = p.look
-	p.seen.at = monotonic()
+	p.seen.at = clock.Monotonic()
 	if n.HandedOffAt.IsZero() { // the process died before it could write that down
 		st := f.State()
 		p.note.ToBackendDelta, p.note.ToClientDelta = st.Directions[toBackend].Rewrite.Seq, st.Directions[toClient].Rewrite.Seq

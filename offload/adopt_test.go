@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 	"github.com/baton-lb/baton/offload"
@@ -21,7 +22,7 @@ func TestAdopt(t *testing.T) {
 	f := flowOf(t, k, c)
 	f.Update(func(s *bpf.FlowState) {
 		d := &s.Directions[bpf.ToBackend]
-		d.Bytes, d.Packets, d.At = 100, 2, monotonic()
+		d.Bytes, d.Packets, d.At = 100, 2, clock.Monotonic()
 	})
 	view := rec.View()
 	w.stop()

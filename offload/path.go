@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/offload/bpf"
 )
@@ -74,7 +73,7 @@ func (o *Offloader) newPath(l *lease, a *attempt, v *verdict) *path {
 	n.ToClientNext, n.ToBackendNext = st.client.write, st.backend.write
 	n.ToClientDelta, n.ToBackendDelta = st.client.write-st.backend.receive, st.backend.write-st.client.receive
 	p := &path{o: o, flow: a.flow, spec: a.spec, note: n, lent: !l.transparent, record: l.record}
-	p.seen.at = monotonic()
+	p.seen.at = clock.Monotonic()
 	p.alarm.ring = p.look
 	return p
 }
@@ -130,20 +129,10 @@ func countersOf(st *bpf.FlowState, moved time.Duration) flow.Counters {
 		BytesToBackend: c.Bytes, BytesToClient: b.Bytes, PacketsToBackend: c.Packets, PacketsToClient: b.Packets,
 	}
 	if c.Bytes+b.Bytes > 0 {
-		counters.LastSeen = wallClock(moved)
+		counters.LastSeen = clock.Wall(moved)
 	}
 	return counters
 }
-
-// monotonic is CLOCK_MONOTONIC, which BPF programs read.
-func monotonic() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return time.Duration(ts.Nano())
-}
-
-// wallClock is what the clock on the wall said at a time of CLOCK_MONOTONIC.
-func wallClock(at time.Duration) time.Time { return time.Now().Add(at - monotonic()).Round(0) }
 
 // live reports whether the flow has a record that goes on.
 func (p *path) live() bool {
@@ -190,7 +179,7 @@ func (p *path) judgeLocked(st *bpf.FlowState, moved time.Duration, now time.Time
 		// knows nothing of this one any more.
 		p.finishLocked(flow.ByClient, flow.ReasonClosed, 0)
 	default:
-		p.judgeIdleLocked(st, monotonic()-moved)
+		p.judgeIdleLocked(st, clock.Monotonic()-moved)
 	}
 }
 
@@ -260,7 +249,7 @@ func owes(sent, said *bpf.DirectionState, delta uint32) bool {
 
 func (s *seen) touch() {
 	s.mu.Lock()
-	s.at = max(s.at, monotonic())
+	s.at = max(s.at, clock.Monotonic())
 	s.mu.Unlock()
 }
 
@@ -280,7 +269,7 @@ func (p *path) untilLookLocked() time.Duration {
 		return sweep
 	}
 	p.seen.mu.Lock()
-	idle := monotonic() - p.seen.at
+	idle := clock.Monotonic() - p.seen.at
 	p.seen.mu.Unlock()
 	return min(max(limit-idle, 0), sweep)
 }
@@ -302,7 +291,7 @@ func (p *path) finishLocked(by flow.By, why flow.Reason, linger time.Duration) {
 // forgetLocked takes a flow out of the kernel that is over and has been silent for
 // long enough.
 func (p *path) forgetLocked(st *bpf.FlowState, now time.Time) bool {
-	silent := monotonic() - max(st.Directions[toBackend].At, st.Directions[toClient].At)
+	silent := clock.Monotonic() - max(st.Directions[toBackend].At, st.Directions[toClient].At)
 	over := now.Sub(p.overAt)
 	if st.Gate != bpf.GateStale && over < mostLinger && (over < p.linger || silent < p.linger) {
 		return false

@@ -308,9 +308,3 @@ const idleEnough = 3 * time.Second
 func idleAfter(d time.Duration) func(*lb.Service) {
 	return func(s *lb.Service) { s.Timeouts.Idle = d }
 }
-
-func monotonic() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return time.Duration(ts.Nano())
-}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/baton-lb/baton/internal/clock"
 )
 
 // notifier tells a service manager how this process is, in the words of sd_notify(3). A
@@ -58,9 +58,7 @@ func (n *notifier) reloading() {
 		return
 	}
 	n.reloads.Store(true)
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
-	n.tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
+	n.tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", clock.Monotonic().Microseconds()))
 }
 
 // reloaded says that the source has been read, if that was asked for.

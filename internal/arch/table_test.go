@@ -23,7 +23,7 @@ var table = []row{
 	{path: "lb/store", may: []string{"lb", "lb/sched", "internal/flow"}},
 	{path: "lb/pick", may: []string{"lb", "lb/sched", "lb/store", "affinity", "internal/flow"}, pure: true},
 	{path: "lb/handoff", may: []string{"lb", "internal/flow"}, pure: true},
-	{path: "lb/steer", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/steer/...", "affinity", "internal/flow"}},
+	{path: "lb/steer", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/steer/...", "affinity", "internal/clock", "internal/flow"}},
 	{path: "lb/steer/program", may: []string{"lb", "internal/flow"}, pure: true},
 	{path: "lb/relay", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/handoff", "lb/relay/...", "affinity", "internal/flow"}},
 	{path: "lb/relay/poll"},
@@ -41,11 +41,11 @@ var table = []row{
 	{path: "conntrack/stale", may: []string{"internal/flow"}, pure: true},
 
 	{
-		path: "offload", may: []string{"lb", "lb/handoff", "conntrack", "offload/bpf", "internal/flow", "internal/sysctl"},
+		path: "offload", may: []string{"lb", "lb/handoff", "conntrack", "offload/bpf", "internal/clock", "internal/flow", "internal/sysctl"},
 		tests: []string{"offload/offloadtest"},
 	},
 	{path: "offload/offloadtest", may: []string{"offload", "offload/bpf", "internal/flow"}},
-	{path: "offload/bpf", may: []string{"lb", "lb/steer/program", "conntrack", "internal/flow", "internal/sysctl"}},
+	{path: "offload/bpf", may: []string{"lb", "lb/steer/program", "conntrack", "internal/clock", "internal/flow", "internal/sysctl"}},
 	{path: "offload/transparent", may: []string{"offload/bpf", "lb", "internal/flow"}},
 	{path: "offload/nat", may: []string{"lb", "conntrack", "internal/flow"}},
 
@@ -57,6 +57,7 @@ var table = []row{
 	{path: "internal/admin/doctor", may: []string{"internal/admin", "internal/flow", "lb", "lb/relay/capture"}},
 	{path: "internal/arch"},
 	{path: "internal/cache"},
+	{path: "internal/clock"},
 	{path: "internal/e2e", tests: []string{"internal/admin", "internal/admin/client", "internal/testkube"}}, // to speak as another process does
 	{path: "internal/sysctl"},
 	{path: "internal/testkube", may: []string{"internal/cache", "internal/testnet"}},

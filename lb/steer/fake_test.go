@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/steer/program"
@@ -266,7 +267,7 @@ func (k *kernel) begin(key lb.FrontendKey, client netip.AddrPort) (program.Ref, 
 		k.mu.Unlock()
 		return program.Ref{}, p.Answer
 	}
-	now := monotonic()
+	now := uint64(clock.Monotonic())
 	v := program.Flow{
 		Ref: program.Ref{Proto: key.Proto, Client: client, Frontend: key.Address, Born: now}, Service: f.Service, Backend: id, Address: k.backends[id].Address,
 		Local: netip.AddrPortFrom(k.backends[id].Masked, 40000), State: program.Open, LastSeen: now,

@@ -6,8 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/steer/program"
 )
@@ -120,7 +119,7 @@ func (f *flows) add(v *program.Flow, service string, load *flow.Load, adopted bo
 	p := &path{flows: f, ref: v.Ref, backend: v.Backend, last: *v, lastAt: time.Now()}
 	spec := flow.Spec{
 		Mode: flow.ModeSteer, Proto: v.Proto, Service: service, Frontend: v.Frontend, Client: v.Client,
-		ID: idOf(v.Ref), StartedAt: wallClock(v.Born),
+		ID: idOf(v.Ref), StartedAt: clock.Wall(time.Duration(v.Born)),
 	}
 	if adopted {
 		spec.Backend, spec.Picked, spec.Load, spec.PathName, spec.Path = v.Address, picked(v.Picked), load, flow.PathBPF, p
@@ -209,15 +208,4 @@ func idOf(r program.Ref) flow.ID {
 	binary.BigEndian.PutUint64(rest[5:], r.Born)
 	mix(rest[:])
 	return flow.ID(max(h, 1))
-}
-
-func monotonic() uint64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return uint64(ts.Nano())
-}
-
-// wallClock is what the clock on the wall said at a time of CLOCK_MONOTONIC.
-func wallClock(at uint64) time.Time {
-	return time.Now().Add(time.Duration(at) - time.Duration(monotonic())).Round(0)
 }

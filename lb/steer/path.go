@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/steer/program"
 )
@@ -47,7 +48,7 @@ func (p *path) Counters() flow.Counters {
 func countersOf(v *program.Flow) flow.Counters {
 	c := v.Counters
 	if c.BytesToBackend+c.BytesToClient > 0 {
-		c.LastSeen = wallClock(v.LastSeen)
+		c.LastSeen = clock.Wall(time.Duration(v.LastSeen))
 	}
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/steer/program"
 )
@@ -57,7 +58,7 @@ func (s *Steer) isClosed() bool {
 // sweepOnce looks at every flow once. Pressed: there was no room for a new one, so what has not begun or is over makes
 // room sooner.
 func (s *Steer) sweepOnce(pressed bool) error {
-	times, now := s.times(), monotonic()
+	times, now := s.times(), uint64(clock.Monotonic())
 	var (
 		due    []program.Flow
 		idle   []*path // UDP, of due

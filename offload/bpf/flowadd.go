@@ -3,10 +3,11 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/clock"
 )
 
 // What can stand in the way of a flow.
@@ -95,7 +96,7 @@ func (f *Flows) take() (uint32, error) {
 func (f *Flows) prepare(i uint32, s FlowSpec, g Gate) *Flow {
 	at := f.memory.slot(i)
 	generation := at.Generation + 1
-	*at = flowSlot{Gate: flowGate(g), Generation: generation, Protocol: uint8(s.Proto), AddedAt: uint64(monotonic())}
+	*at = flowSlot{Gate: flowGate(g), Generation: generation, Protocol: uint8(s.Proto), AddedAt: uint64(clock.Monotonic())}
 	if s.NoTimestamps {
 		at.Mirror |= flowMirrorMIRROR_NO_TIMESTAMPS
 	}
@@ -229,13 +230,4 @@ func (f *Flows) whole(t flowTuple, e flowElement6, seen map[flowTuple]flowElemen
 	spec.NoTimestamps = at.Mirror&flowMirrorMIRROR_NO_TIMESTAMPS != 0
 	spec.NoSACK = at.Mirror&flowMirrorMIRROR_NO_SACK != 0
 	return &Flow{flows: f, spec: spec, slot: slot, generation: generation, at: at}
-}
-
-// monotonic is the time of the program's clock.
-func monotonic() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
 }

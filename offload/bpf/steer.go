@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/lb/steer/program"
 )
 
@@ -120,7 +121,7 @@ func (s *Steer) close() error {
 
 // Beat says that the process is there.
 func (s *Steer) Beat() {
-	atomic.StoreUint64(&s.settings.Beat, uint64(monotonic()))
+	atomic.StoreUint64(&s.settings.Beat, uint64(clock.Monotonic()))
 	runtime.KeepAlive(s)
 }
 

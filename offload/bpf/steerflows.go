@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/steer/program"
 )
@@ -81,7 +82,7 @@ func steeredOf(t flowTuple, e flowElement6) steeredFlow {
 			Born: e.born(),
 		},
 		Local: addrPort(e.Source, e.SourcePort), Address: addrPort(e.Destination, e.DestinationPort),
-		LastSeen: lastSeen(e.Life.Last, monotonic()),
+		LastSeen: lastSeen(e.Life.Last, clock.Monotonic()),
 		Counters: flow.Counters{BytesToBackend: e.Life.Bytes, PacketsToBackend: e.Life.Packets},
 	}}
 	w.be(e.Whose, flowLifeState(e.Life.State))
@@ -174,7 +175,7 @@ func (s *Steer) Reset(r program.Ref) error {
 func (s *Steer) expire() error {
 	var (
 		ages = make(map[uint32]uint64)
-		now  = uint64(monotonic())
+		now  = uint64(clock.Monotonic())
 		old  []flowClientOf
 	)
 	err := inBatches(s.flows.maps.SteerAffinity, func(k flowClientOf, r flowRemembered) bool {

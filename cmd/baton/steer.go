@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -27,12 +24,17 @@ type reach struct {
 	keeps     func(client, backend netip.Addr) (flow.NotTransparent, bool)
 }
 
-// strangers are clients that are on no network of this host.
-var strangers = map[bool]netip.Addr{true: netip.MustParseAddr("192.0.2.1"), false: netip.MustParseAddr("2001:db8::1")}
+// stranger is a client of the backend's family that is on no network of this host (RFC 5737, RFC 3849).
+func stranger(backend netip.Addr) netip.Addr {
+	if backend.Is4() {
+		return netip.MustParseAddr("192.0.2.1")
+	}
+	return netip.MustParseAddr("2001:db8::1")
+}
 
 // To says which address of this host a backend sees instead of a client's, and whether it may see the client's.
 func (r reach) To(backend netip.Addr) (masked netip.Addr, keep bool, err error) {
-	why, _ := r.keeps(strangers[backend.Is4()], backend)
+	why, _ := r.keeps(stranger(backend), backend)
 	for _, a := range r.addresses {
 		if a.Is4() == backend.Is4() {
 			return a, why == "", nil
@@ -49,24 +51,28 @@ func (r reach) To(backend netip.Addr) (masked netip.Addr, keep bool, err error) 
 // openSteer has flows of mode steer begin in the kernel. Without it the relay takes them: it listens at their frontends too.
 func (in *instance) openSteer(addresses []netip.Addr) {
 	p, err := in.kernel.flows.Steer()
-	poke := func(from, to netip.AddrPort) error { return errors.New("nobody can be asked") }
-	if pokes, err := offload.OpenPokes(); err == nil {
-		in.onClose(pokes.Close)
-		poke = pokes.Poke
-	} else {
-		in.log.Warn("peers of steered connections that are ended here are told when they send the next time", "err", err)
-	}
 	if err == nil {
 		in.steer, err = steer.New(steer.Options{
-			Program: p, Registry: in.registry, Log: in.log, Poke: poke,
+			Program: p, Registry: in.registry, Log: in.log, Poke: in.poker(),
 			Reach: reach{addresses, func(client, backend netip.Addr) (flow.NotTransparent, bool) {
 				return in.transparency.Ask(client, backend)
 			}}.To,
 		})
 	}
 	if err != nil {
-		in.log.Log(context.Background(), slog.LevelError, "no flow can be steered: services with mode steer are proxied (see baton doctor)", "err", err)
+		in.log.Error("no flow can be steered: services with mode steer are proxied (see baton doctor)", "err", err)
 	}
+}
+
+// poker asks peers where they stand; nil = they cannot be asked.
+func (in *instance) poker() func(from, to netip.AddrPort) error {
+	pokes, err := offload.OpenPokes()
+	if err != nil {
+		in.log.Warn("peers of steered connections that are ended here are told when they send the next time", "err", err)
+		return nil
+	}
+	in.onClose(pokes.Close)
+	return pokes.Poke
 }
 
 // registerSteer has the store program what is steered. It comes after everything that it asks.

@@ -48,6 +48,9 @@ func (s *Steer) adopt() error {
 	for _, v := range services {
 		names[v.ID] = v.Name
 	}
+	if len(services) > 0 {
+		s.begin.Do(func() { close(s.begun) })
+	}
 	return s.flows.adopt(names)
 }
 

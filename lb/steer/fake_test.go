@@ -270,7 +270,7 @@ func (k *kernel) begin(key lb.FrontendKey, client netip.AddrPort) (program.Ref, 
 	now := uint64(clock.Monotonic())
 	v := program.Flow{
 		Ref: program.Ref{Proto: key.Proto, Client: client, Frontend: key.Address, Born: now}, Service: f.Service, Backend: id, Address: k.backends[id].Address,
-		Local: netip.AddrPortFrom(k.backends[id].Masked, 40000), State: program.Open, LastSeen: now,
+		Picked: flow.ByAlgorithm, Local: netip.AddrPortFrom(k.backends[id].Masked, 40000), State: program.Open, LastSeen: now,
 	}
 	k.flows[v.Ref] = v
 	k.open[id]++

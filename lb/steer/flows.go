@@ -2,6 +2,8 @@ package steer
 
 import (
 	"encoding/binary"
+	"hash/fnv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,12 +30,6 @@ type flows struct {
 func (f *flows) init(s *Steer) {
 	f.s, f.wake = s, make(chan struct{}, 1)
 	f.open, f.byBackend = make(map[program.Ref]*path), make(map[program.BackendID]int)
-}
-
-func (f *flows) len() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.open)
 }
 
 func (f *flows) all() []*path {
@@ -122,12 +118,12 @@ func (f *flows) add(v *program.Flow, service string, load *flow.Load, adopted bo
 		ID: idOf(v.Ref), StartedAt: clock.Wall(time.Duration(v.Born)),
 	}
 	if adopted {
-		spec.Backend, spec.Picked, spec.Load, spec.PathName, spec.Path = v.Address, picked(v.Picked), load, flow.PathBPF, p
+		spec.Backend, spec.Picked, spec.Load, spec.PathName, spec.Path = v.Address, v.Picked, load, flow.PathBPF, p
 		p.record = f.s.o.Registry.Open(spec)
 		p.record.SeenAs(seenAs(v))
 	} else {
 		p.record = f.s.o.Registry.Open(spec)
-		p.record.Assign(flow.Assignment{Backend: v.Address, Picked: picked(v.Picked), Load: load})
+		p.record.Assign(flow.Assignment{Backend: v.Address, Picked: v.Picked, Load: load})
 		p.record.SeenAs(seenAs(v))
 		p.record.Dialled()
 		p.record.Attach(flow.PathBPF, p)
@@ -155,10 +151,13 @@ func (f *flows) remove(p *path) bool {
 	return true
 }
 
-// endSessions ends the UDP sessions of a backend: the next datagram of each chooses anew.
-func (f *flows) endSessions(b program.BackendID) {
+// endSessions ends the UDP sessions of backends: the next datagram of each chooses anew.
+func (f *flows) endSessions(gone map[program.BackendID]bool) {
+	if len(gone) == 0 {
+		return
+	}
 	for _, p := range f.all() {
-		if p.backend == b && p.ref.Proto == flow.UDP {
+		if gone[p.backend] && p.ref.Proto == flow.UDP {
 			p.End(flow.ByBaton, flow.ReasonBackendRemoved)
 		}
 	}
@@ -191,21 +190,13 @@ func seenAs(v *program.Flow) (flow.ClientAddress, flow.NotTransparent) {
 
 // idOf is the id of a flow: the same in the next process.
 func idOf(r program.Ref) flow.ID {
-	const prime = 1099511628211 // FNV-1a
-	h := uint64(14695981039346656037)
-	mix := func(b []byte) {
-		for _, c := range b {
-			h = (h ^ uint64(c)) * prime
-		}
-	}
 	client, frontend := r.Client.Addr().As16(), r.Frontend.Addr().As16()
-	mix(client[:])
-	mix(frontend[:])
-	var rest [13]byte
-	binary.BigEndian.PutUint16(rest[:], r.Client.Port())
-	binary.BigEndian.PutUint16(rest[2:], r.Frontend.Port())
-	rest[4] = byte(r.Proto)
-	binary.BigEndian.PutUint64(rest[5:], r.Born)
-	mix(rest[:])
-	return flow.ID(max(h, 1))
+	b := slices.Concat(client[:], frontend[:])
+	b = binary.BigEndian.AppendUint16(b, r.Client.Port())
+	b = binary.BigEndian.AppendUint16(b, r.Frontend.Port())
+	b = append(b, byte(r.Proto))
+	b = binary.BigEndian.AppendUint64(b, r.Born)
+	h := fnv.New64a()
+	_, _ = h.Write(b) // never fails
+	return flow.ID(max(h.Sum64(), 1))
 }

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/sched"
 	"github.com/baton-lb/baton/lb/steer/program"
@@ -128,12 +127,4 @@ func answerOf(s *store.Service, of *sched.Scheduler, none lb.NonePolicy) program
 		return program.ByPacket
 	}
 	return program.ByTicket
-}
-
-// picked is what chose, as records say it.
-func picked(p flow.Picked) flow.Picked {
-	if p == "" {
-		return flow.ByAlgorithm
-	}
-	return p
 }

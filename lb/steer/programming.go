@@ -7,35 +7,41 @@ import (
 	"time"
 
 	"github.com/baton-lb/baton/lb"
+	"github.com/baton-lb/baton/lb/steer/program"
 	"github.com/baton-lb/baton/lb/store"
 )
 
 // What the program could not be told is no failure of a service: the relay serves it meanwhile. It is tried again.
 const againEvery = 5 * time.Second
 
-// programBackends tells the program what frontends are about to lead to.
-func (s *Steer) programBackends(_ context.Context, c store.Change) []store.Failure {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+// whileOpen is a programmer that has nothing to do any more once the program is somebody else's.
+func (s *Steer) whileOpen(do func(store.Change)) store.Programmer {
+	return programmer(func(_ context.Context, c store.Change) []store.Failure {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed {
+			do(c)
+		}
 		return nil
-	}
+	})
+}
+
+type programmer func(context.Context, store.Change) []store.Failure
+
+func (p programmer) Program(ctx context.Context, c store.Change) []store.Failure { return p(ctx, c) }
+
+// programBackends tells the program what frontends are about to lead to.
+func (s *Steer) programBackends(c store.Change) {
 	for _, name := range c.Services {
 		delete(s.behind, name)
 		if to, _ := c.To.Service(name); s.wants(to) {
 			s.try(name, to, func(v *service) error { return v.tellBackends(to) })
 		}
 	}
-	return nil
 }
 
 // programFrontends opens and closes frontends.
-func (s *Steer) programFrontends(_ context.Context, c store.Change) []store.Failure {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
-	}
+func (s *Steer) programFrontends(c store.Change) {
 	for _, name := range c.Services {
 		to, _ := c.To.Service(name)
 		switch v := s.services[name]; {
@@ -48,7 +54,6 @@ func (s *Steer) programFrontends(_ context.Context, c store.Change) []store.Fail
 			}
 		}
 	}
-	return nil
 }
 
 // try tells the program of a service; when that cannot be, the relay has it until it can.
@@ -115,25 +120,21 @@ func (s *Steer) refresh() {
 
 // programCleanup ends UDP sessions of backends that are gone, whose clients are to find another one, and forgets what nothing leads
 // to. Connections are ended as flows of every path are: by who programs onBackendRemoved.
-func (s *Steer) programCleanup(_ context.Context, c store.Change) []store.Failure {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
-	}
+func (s *Steer) programCleanup(c store.Change) {
+	gone := make(map[program.BackendID]bool)
 	for _, name := range c.Services {
 		if v := s.services[name]; v != nil {
-			s.moveSessions(v, c)
+			s.addGone(v, c, gone)
 			s.lingering[name] = v
 		}
 	}
+	s.flows.endSessions(gone)
 	if c.Synced && s.left.frontends != nil {
 		if err := s.dropLeft(); err != nil {
 			s.log.Warn("forget what an earlier process has steered", "err", err)
 		}
 	}
 	s.tidyLocked()
-	return nil
 }
 
 // tidyLocked forgets what has waited for its last flow. What cannot be done now is tried again.
@@ -147,17 +148,13 @@ func (s *Steer) tidyLocked() {
 	}
 }
 
-// moveSessions ends the UDP sessions of a service's backends that are gone or down, or broken while others are well.
-func (s *Steer) moveSessions(v *service, c store.Change) {
+// addGone adds the backends of a service that sessions are to leave: they are gone or down, or broken while others are well.
+func (s *Steer) addGone(v *service, c store.Change, gone map[program.BackendID]bool) {
 	to, _ := c.To.Service(v.now.service.Name)
 	for at, b := range v.backends {
-		if b.gone || !s.wants(to) {
-			s.flows.endSessions(b.told.ID)
-			continue
-		}
 		now, ok := to.Backend(at)
-		if !ok || now.State == lb.StateDown || now.Unhealthy && !b.told.Takes {
-			s.flows.endSessions(b.told.ID)
+		if b.gone || !s.wants(to) || !ok || now.State == lb.StateDown || now.Unhealthy && !b.told.Takes {
+			gone[b.told.ID] = true
 		}
 	}
 }

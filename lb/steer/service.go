@@ -56,6 +56,7 @@ func (s *Steer) ensureService(name string) *service {
 		v.id = s.numbers.services.take()
 	}
 	s.services[name], s.told.services[v.id] = v, v
+	s.begin.Do(func() { close(s.begun) })
 	return v
 }
 

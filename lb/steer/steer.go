@@ -38,6 +38,9 @@ type Steer struct {
 	o   Options
 	log *slog.Logger
 
+	begun chan struct{} // closed when the first service is known
+	begin sync.Once
+
 	mu       sync.Mutex // guards what follows
 	closed   bool
 	services map[string]*service
@@ -79,7 +82,7 @@ type left struct {
 // New takes over what the program has been told before, and the flows that it carries: each has a record from then on.
 func New(o Options) (*Steer, error) {
 	s := &Steer{
-		o: o, log: o.Log, services: make(map[string]*service), lingering: make(map[string]*service), active: make(map[string]*service),
+		o: o, log: o.Log, begun: make(chan struct{}), services: make(map[string]*service), lingering: make(map[string]*service), active: make(map[string]*service),
 		behind: make(map[string]*store.Service), lost: make(map[program.BackendID]bool),
 		told: told{services: make(map[program.ServiceID]*service), backends: make(map[program.BackendID]*backend)},
 	}
@@ -98,17 +101,18 @@ func New(o Options) (*Steer, error) {
 
 // Register has the store program what it is to be told.
 func (s *Steer) Register(st *store.Store) {
-	st.Register(store.Backends, "steered backends", programmer(s.programBackends))
-	st.Register(store.Frontends, "steered frontends", programmer(s.programFrontends))
-	st.Register(store.Cleanup, "steered flows", programmer(s.programCleanup))
+	st.Register(store.Backends, "steered backends", s.whileOpen(s.programBackends))
+	st.Register(store.Frontends, "steered frontends", s.whileOpen(s.programFrontends))
+	st.Register(store.Cleanup, "steered flows", s.whileOpen(s.programCleanup))
 }
-
-type programmer func(context.Context, store.Change) []store.Failure
-
-func (p programmer) Program(ctx context.Context, c store.Change) []store.Failure { return p(ctx, c) }
 
 // Run looks after choices and flows until ctx is done. What is in the kernel goes on without it.
 func (s *Steer) Run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-s.begun: // until a service is steered there is nothing to look after
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	go s.o.Program.Events(s.flows.happened) // until the program is closed
@@ -157,16 +161,4 @@ func (s *Steer) CloseFrontends() {
 			}
 		}
 	}
-}
-
-// Flows is how many flows there are.
-func (s *Steer) Flows() int { return s.flows.len() }
-
-// EndAll ends every flow.
-func (s *Steer) EndAll(why flow.Reason) int {
-	all := s.flows.all()
-	for _, f := range all {
-		f.End(flow.ByBaton, why)
-	}
-	return len(all)
 }

@@ -62,7 +62,7 @@ func (s *Steer) sweepOnce(pressed bool) error {
 	var (
 		due    []program.Flow
 		idle   []*path // UDP, of due
-		seen   = make(map[*path]bool, s.flows.len())
+		seen   = make(map[*path]bool, s.flows.count.Load())
 		delErr error
 	)
 	flush := func() bool {

@@ -272,20 +272,27 @@ func TestSteer(t *testing.T) {
 
 func addrPortOf(a net.Addr) netip.AddrPort { return netip.MustParseAddrPort(a.String()) }
 
+// pair is a connection of the client with the vip, and what the first backend has of it.
+func (r *steerRoad) pair(t *testing.T, k kind, vip lb.FrontendKey) (client, backend *net.TCPConn) {
+	t.Helper()
+	ln, err := r.Backends[0].Listen("tcp", netip.AddrPortFrom(k.of(r.BackendLinks[0].B), backendPort))
+	must(t, err)
+	defer ln.Close()
+	client = r.dial(t, vip, netip.AddrPort{}).(*net.TCPConn)
+	c, err := ln.Accept()
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return client, c.(*net.TCPConn)
+}
+
 // TestSteerBulk: every byte arrives, and each counts once; both sides close.
 func TestSteerBulk(t *testing.T) {
 	n := int64(testnet.Scaled(4 << 20))
 	r := newSteerRoad(t, 1, FlowsOptions{})
 	eachSteered(t, []flow.Proto{flow.TCP}, func(t *testing.T, k kind) {
 		vip := r.program(t, k, program.ByTable, nil)
-		ln, err := r.Backends[0].Listen("tcp", netip.AddrPortFrom(k.of(r.BackendLinks[0].B), backendPort))
-		must(t, err)
-		defer ln.Close()
-		client := r.dial(t, vip, netip.AddrPort{}).(*net.TCPConn)
-		backend, err := ln.Accept()
-		must(t, err)
-		defer backend.Close()
-		exchange(t, client, backend.(*net.TCPConn), n)
+		client, backend := r.pair(t, k, vip)
+		exchange(t, client, backend, n)
 		testnet.Eventually(t, patience, "the flow is over", func() error {
 			if f := r.only(t); f.State != program.Closed || f.Reset || f.ClosedBy == "" {
 				return fmt.Errorf("%+v", f)
@@ -312,14 +319,8 @@ func TestSteerLossy(t *testing.T) {
 	defer loss.Stop()
 	eachSteered(t, onlyTCP, func(t *testing.T, k kind) {
 		vip := r.program(t, k, program.ByTable, nil)
-		ln, err := r.Backends[0].Listen("tcp", netip.AddrPortFrom(k.of(r.BackendLinks[0].B), backendPort))
-		must(t, err)
-		defer ln.Close()
-		client := r.dial(t, vip, netip.AddrPort{}).(*net.TCPConn)
-		backend, err := ln.Accept()
-		must(t, err)
-		defer backend.Close()
-		exchange(t, client, backend.(*net.TCPConn), n)
+		client, backend := r.pair(t, k, vip)
+		exchange(t, client, backend, n)
 		if c := r.only(t).Counters; c.BytesToBackend != uint64(n) || c.BytesToClient != uint64(n) {
 			t.Errorf("%+v", c)
 		}

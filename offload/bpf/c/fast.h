@@ -42,13 +42,7 @@ static __always_inline int neighbour(struct xdp_md *xdp, struct found *f, const 
 
 	if (!s)
 		return 0;
-	s->question.source = f->element->source;
-	s->question.destination = f->element->destination;
-	s->question.source_port = f->element->source_port;
-	s->question.destination_port = f->element->destination_port;
-	s->question.protocol = p->tuple.protocol;
-	s->question.ipv6 = p->ipv6;
-	s->question.device = xdp->ingress_ifindex;
+	onward_question(&s->question, f, p, xdp->ingress_ifindex);
 	ask(&fib, &s->question, p->length);
 	if (bpf_fib_lookup(xdp, &fib, sizeof(fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
 		return 0;

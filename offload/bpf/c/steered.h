@@ -149,13 +149,7 @@ static __always_inline int out_of(struct __sk_buff *skb, const struct found *f, 
 
 	if (!s)
 		return 0;
-	s->question.source = f->element->source;
-	s->question.destination = f->element->destination;
-	s->question.source_port = f->element->source_port;
-	s->question.destination_port = f->element->destination_port;
-	s->question.protocol = p->tuple.protocol;
-	s->question.ipv6 = p->ipv6;
-	s->question.device = skb->ifindex;
+	onward_question(&s->question, f, p, skb->ifindex);
 	return route(skb, &s->question, p->segment, &s->out);
 }
 

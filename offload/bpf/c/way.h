@@ -106,6 +106,18 @@ static __noinline int find_way(struct __sk_buff *skb, struct path *path, const s
 	return 1;
 }
 
+/* onward_question asks for the way to where a packet of the flow goes next. */
+static __always_inline void onward_question(struct question *q, const struct found *f, const struct packet *p, __u32 device)
+{
+	q->source = f->element->source;
+	q->destination = f->element->destination;
+	q->source_port = f->element->source_port;
+	q->destination_port = f->element->destination_port;
+	q->protocol = p->tuple.protocol;
+	q->ipv6 = p->ipv6;
+	q->device = device;
+}
+
 /* onward is the way to where a packet of the flow goes next. The answer is in scratch, as the
  * question is: there is little room on a stack. */
 static __always_inline struct out *onward(struct __sk_buff *skb, struct found *f, const struct packet *p)
@@ -114,13 +126,7 @@ static __always_inline struct out *onward(struct __sk_buff *skb, struct found *f
 
 	if (!s)
 		return NULL;
-	s->question.source = f->element->source;
-	s->question.destination = f->element->destination;
-	s->question.source_port = f->element->source_port;
-	s->question.destination_port = f->element->destination_port;
-	s->question.protocol = p->tuple.protocol;
-	s->question.ipv6 = p->ipv6;
-	s->question.device = skb->ifindex;
+	onward_question(&s->question, f, p, skb->ifindex);
 	return find_way(skb, f->path, &s->question, &s->out) ? &s->out : NULL;
 }
 

@@ -52,7 +52,7 @@ func TestManyFrontends(t *testing.T) {
 	began := time.Now()
 	b := start(t, star.Balancer, manyServices(n, four, six))
 	t.Logf("%d services serve after %v", n, time.Since(began))
-	if open := b.descriptors(); open > 200 {
+	if open := b.descriptors(); open > 120 {
 		t.Errorf("%d descriptors are open", open)
 	}
 	for _, i := range []int{0, 1, n / 2, n/2 + 1, n - 2, n - 1} {
@@ -88,7 +88,7 @@ func TestManyNodePorts(t *testing.T) {
 	began := time.Now()
 	b := start(t, star.Balancer, text.String())
 	t.Logf("%d services serve after %v", n, time.Since(began))
-	if open := b.descriptors(); open > 200 {
+	if open := b.descriptors(); open > 120 {
 		t.Errorf("%d descriptors are open", open)
 	}
 	for _, i := range []int{0, n / 2, n - 1} {

@@ -44,7 +44,7 @@ func TestFlood(t *testing.T) {
 		served := 0
 		eventually(t, "as many are served as there is room for", func() error {
 			before := served
-			if served = s.Accepted() - 1; served == before && served > 40 && b.metric("baton_drops_total", `reason="no-descriptors"`) > 0 {
+			if served = s.Accepted() - 1; served == before && served > 50 && b.metric("baton_drops_total", `reason="no-descriptors"`) > 0 {
 				return nil
 			}
 			return fmt.Errorf("%d are served", served)

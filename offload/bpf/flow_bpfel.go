@@ -18,6 +18,15 @@ type flowAddress struct {
 	Words [4]uint32
 }
 
+type flowAsked struct {
+	_     structs.HostLayout
+	Turns uint64
+	At    uint64
+	Since uint64
+	Pool  uint32
+	Pad   uint32
+}
+
 type flowBackend struct {
 	_       structs.HostLayout
 	Address flowAddress
@@ -190,6 +199,7 @@ const (
 	flowLifeStateLIFE_CLOSED        flowLifeState = 64
 	flowLifeStateLIFE_REFUSE        flowLifeState = 128
 	flowLifeStateLIFE_GONE          flowLifeState = 256
+	flowLifeStateLIFE_WAITS         flowLifeState = 512
 )
 
 type flowMember struct {
@@ -461,12 +471,12 @@ type flowScratch struct {
 		_       structs.HostLayout
 		Backend uint32
 		Limited uint32
+		Waits   uint32
 		Picked  flowPicked
 	}
 	Frontend flowFrontend
 	Client   flowClientOf
 	Pieces   flowPieces
-	_        [4]byte
 	Event    flowSteerEvent
 	Ended    uint32
 	_        [4]byte
@@ -577,7 +587,9 @@ const (
 	flowSteerCountSTEER_COUNT_NO_PORT        flowSteerCount = 8
 	flowSteerCountSTEER_COUNT_STRAY          flowSteerCount = 9
 	flowSteerCountSTEER_COUNT_EVENTS_LOST    flowSteerCount = 10
-	flowSteerCountSTEER_COUNTS               flowSteerCount = 11
+	flowSteerCountSTEER_COUNT_PACKETS        flowSteerCount = 11
+	flowSteerCountSTEER_COUNT_UNASKED        flowSteerCount = 12
+	flowSteerCountSTEER_COUNTS               flowSteerCount = 13
 )
 
 type flowSteerEvent struct {
@@ -619,7 +631,8 @@ type flowSteering struct {
 	Listened  uint32
 	FirstPort uint16
 	Ports     uint16
-	Pad       uint32
+	Desk      uint32
+	Asking    uint64
 }
 
 type flowTable struct {
@@ -715,6 +728,8 @@ const (
 	flowMapFlows4         = "flows4"
 	flowMapFlows6         = "flows6"
 	flowMapSteerAffinity  = "steer_affinity"
+	flowMapSteerAnswers   = "steer_answers"
+	flowMapSteerAsked     = "steer_asked"
 	flowMapSteerBackends  = "steer_backends"
 	flowMapSteerCounts    = "steer_counts"
 	flowMapSteerEvents    = "steer_events"
@@ -806,6 +821,8 @@ type flowMapSpecs struct {
 	Flows4         *ebpf.MapSpec `ebpf:"flows4"`
 	Flows6         *ebpf.MapSpec `ebpf:"flows6"`
 	SteerAffinity  *ebpf.MapSpec `ebpf:"steer_affinity"`
+	SteerAnswers   *ebpf.MapSpec `ebpf:"steer_answers"`
+	SteerAsked     *ebpf.MapSpec `ebpf:"steer_asked"`
 	SteerBackends  *ebpf.MapSpec `ebpf:"steer_backends"`
 	SteerCounts    *ebpf.MapSpec `ebpf:"steer_counts"`
 	SteerEvents    *ebpf.MapSpec `ebpf:"steer_events"`
@@ -861,6 +878,8 @@ type flowMaps struct {
 	Flows4         *ebpf.Map `ebpf:"flows4"`
 	Flows6         *ebpf.Map `ebpf:"flows6"`
 	SteerAffinity  *ebpf.Map `ebpf:"steer_affinity"`
+	SteerAnswers   *ebpf.Map `ebpf:"steer_answers"`
+	SteerAsked     *ebpf.Map `ebpf:"steer_asked"`
 	SteerBackends  *ebpf.Map `ebpf:"steer_backends"`
 	SteerCounts    *ebpf.Map `ebpf:"steer_counts"`
 	SteerEvents    *ebpf.Map `ebpf:"steer_events"`
@@ -892,6 +911,8 @@ func (m *flowMaps) Close() error {
 		m.Flows4,
 		m.Flows6,
 		m.SteerAffinity,
+		m.SteerAnswers,
+		m.SteerAsked,
 		m.SteerBackends,
 		m.SteerCounts,
 		m.SteerEvents,

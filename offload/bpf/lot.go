@@ -4,12 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // What a lot holds at most. A gate holds for some hundred milliseconds, so that more or older frames are a mistake.
@@ -23,18 +19,12 @@ const (
 // after a fifth of a second: a TAP device, and a goroutine that keeps what arrives at it.
 type Lot struct {
 	// Immutable.
-	file    *os.File
-	raw     syscall.RawConn
-	objects lotObjects
-	devices *devices
-	index   int
-	name    string
-	tell    func(index uint32) error // where held packets are to be sent; 0 = nowhere
-	done    chan struct{}
+	*tap
+	tell func(index uint32) error // where held packets are to be sent; 0 = nowhere
+	done chan struct{}
 
 	// mu guards what follows, and reading from the device: whoever has it has read all that arrived before.
 	mu     sync.Mutex
-	buffer []byte
 	parked map[lotKey]*parked
 	bytes  int
 	counts LotCounts
@@ -87,42 +77,18 @@ type lotParams struct {
 
 // openLot makes a lot in the calling thread's network namespace.
 func openLot(p lotParams) (_ *Lot, err error) {
-	l := &Lot{tell: p.tell, parked: make(map[lotKey]*parked), buffer: make([]byte, vnetHeader+ethernetHeader+vlanTag+1<<16)}
+	l := &Lot{tell: p.tell, parked: make(map[lotKey]*parked)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open parking lot: %w", err), l.Close())
 		}
 	}()
-	if err := loadLotObjects(&l.objects, nil); err != nil {
-		return nil, explain(err, nil)
-	}
-	if l.devices, err = newDevices(devicePrograms{Ingress: l.objects.LotIngress, Egress: l.objects.LotEgress}, "", false, p.log); err != nil {
-		return nil, err
-	}
-	l.devices.clsact = l.devices.clsact || p.clsact
-	if err := l.openDevice(); err != nil {
+	if l.tap, err = openTap(lotPrefix, p.log, p.clsact); err != nil {
 		return nil, err
 	}
 	l.done = make(chan struct{})
 	go l.read()
 	return l, p.tell(uint32(l.index))
-}
-
-func (l *Lot) openDevice() error {
-	fd, name, err := openTAP()
-	if err != nil {
-		return err
-	}
-	l.file, l.name = os.NewFile(uintptr(fd), name), name
-	if l.raw, err = l.file.SyscallConn(); err != nil {
-		return err
-	}
-	dev, err := hide(l.devices.nl, name)
-	if err != nil {
-		return err
-	}
-	l.index = dev.Attrs().Index
-	return l.devices.attachTo(dev)
 }
 
 // read parks what arrives until the device is closed.
@@ -144,24 +110,14 @@ func (l *Lot) read() {
 		_ = l.raw.Read(func(fd uintptr) bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return l.drain(int(fd), time.Now()) > 0
+			return l.parkAll(int(fd), time.Now()) > 0
 		})
 	}
 }
 
-// drain reads all that has arrived.
-func (l *Lot) drain(fd int, now time.Time) (n int) {
-	for {
-		size, err := unix.Read(fd, l.buffer)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil || size <= 0:
-			return n
-		}
-		n++
-		l.park(l.buffer[:size], now)
-	}
+// parkAll parks all that has arrived.
+func (l *Lot) parkAll(fd int, now time.Time) (n int) {
+	return l.drain(fd, func(frame []byte) { l.park(frame, now) })
 }
 
 func (l *Lot) park(frame []byte, now time.Time) {
@@ -219,7 +175,7 @@ func (l *Lot) release(keys ...lotKey) (n int, err error) {
 	if l.closed {
 		return 0, ErrClosed
 	}
-	_ = l.raw.Control(func(fd uintptr) { l.drain(int(fd), time.Now()) })
+	_ = l.raw.Control(func(fd uintptr) { l.parkAll(int(fd), time.Now()) })
 	var errs []error
 	for _, key := range keys {
 		p := l.parked[key]
@@ -263,18 +219,11 @@ func (l *Lot) Close() error {
 	if l.done != nil {
 		errs = append(errs, l.tell(0))
 	}
-	if l.file != nil {
-		errs = append(errs, l.file.Close())
-	}
+	errs = append(errs, l.hangUp())
 	if l.done != nil {
 		<-l.done
 	}
-	if l.devices != nil {
-		errs = append(errs, l.devices.Close())
-	}
-	if l.objects.LotIngress != nil {
-		errs = append(errs, l.objects.Close())
-	}
+	errs = append(errs, l.tap.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close parking lot: %w", err)
 	}

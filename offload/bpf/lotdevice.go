@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,11 +19,12 @@ import (
 const (
 	tunPath = "/dev/net/tun"
 
-	// lotPrefix begins the names of parking lots; the kernel finds a number that is free.
-	lotPrefix = "baton-lot"
+	// What names of such devices begin with; the kernel finds a number that is free.
+	lotPrefix  = "baton-lot"
+	deskPrefix = "baton-desk"
 
-	// lotQueue is how many frames wait in the kernel until the process reads them.
-	lotQueue = 4096
+	// tapQueue is how many frames wait in the kernel until the process reads them.
+	tapQueue = 4096
 )
 
 // Offloads of a TAP (linux/if_tun.h): frames come and go unsegmented, with checksums to be filled in.
@@ -32,8 +35,85 @@ const (
 	tunTSOECN = 0x08
 )
 
+// tap is a device that frames go to from any other, and come back to that from: see c/lot.bpf.c.
+type tap struct {
+	file    *os.File
+	raw     syscall.RawConn
+	objects lotObjects
+	devices *devices
+	index   int
+	name    string
+	buffer  []byte // for one frame
+}
+
+// openTap makes one in the calling thread's network namespace. close it also when it has failed.
+func openTap(prefix string, log *slog.Logger, clsact bool) (*tap, error) {
+	t := &tap{buffer: make([]byte, vnetHeader+ethernetHeader+vlanTag+1<<16)}
+	if err := loadLotObjects(&t.objects, nil); err != nil {
+		return t, explain(err, nil)
+	}
+	var err error
+	if t.devices, err = newDevices(devicePrograms{Ingress: t.objects.LotIngress, Egress: t.objects.LotEgress}, "", false, log); err != nil {
+		return t, err
+	}
+	t.devices.clsact = t.devices.clsact || clsact
+	return t, t.openDevice(prefix)
+}
+
+func (t *tap) openDevice(prefix string) error {
+	fd, name, err := openTAP(prefix)
+	if err != nil {
+		return err
+	}
+	t.file, t.name = os.NewFile(uintptr(fd), name), name
+	if t.raw, err = t.file.SyscallConn(); err != nil {
+		return err
+	}
+	dev, err := hide(t.devices.nl, name)
+	if err != nil {
+		return err
+	}
+	t.index = dev.Attrs().Index
+	return t.devices.attachTo(dev)
+}
+
+// drain calls f for every frame that has arrived: it is only valid during the call.
+func (t *tap) drain(fd int, f func(frame []byte)) (n int) {
+	for {
+		size, err := unix.Read(fd, t.buffer)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || size <= 0:
+			return n
+		}
+		n++
+		f(t.buffer[:size])
+	}
+}
+
+// hangUp ends reading from it, and takes the device away.
+func (t *tap) hangUp() error {
+	if t.file == nil {
+		return nil
+	}
+	return t.file.Close()
+}
+
+// close is for when nobody reads from it any more.
+func (t *tap) close() error {
+	var errs []error
+	if t.devices != nil {
+		errs = append(errs, t.devices.Close())
+	}
+	if t.objects.LotIngress != nil {
+		errs = append(errs, t.objects.Close())
+	}
+	return errors.Join(errs...)
+}
+
 // openTAP makes a TAP that lasts as long as its descriptor, in the calling thread's network namespace.
-func openTAP() (fd int, name string, err error) {
+func openTAP(prefix string) (fd int, name string, err error) {
 	fd, err = unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
@@ -46,7 +126,7 @@ func openTAP() (fd int, name string, err error) {
 			unix.Close(fd)
 		}
 	}()
-	request, err := unix.NewIfreq(lotPrefix + "%d")
+	request, err := unix.NewIfreq(prefix + "%d")
 	if err != nil {
 		return -1, "", err
 	}
@@ -66,7 +146,7 @@ func openTAP() (fd int, name string, err error) {
 	return fd, request.Name(), nil
 }
 
-// hide makes a lot nothing but a place for frames: no addresses, no neighbours, no routes; then it is set up.
+// hide makes a TAP nothing but a place for frames: no addresses, no neighbours, no routes; then it is set up.
 func hide(nl *netlink.Handle, name string) (netlink.Link, error) {
 	l, err := nl.LinkByName(name)
 	if err != nil {
@@ -78,7 +158,7 @@ func hide(nl *netlink.Handle, name string) (netlink.Link, error) {
 	if err := disableIPv6(name); err != nil {
 		return nil, err
 	}
-	if err := nl.LinkSetTxQLen(l, lotQueue); err != nil {
+	if err := nl.LinkSetTxQLen(l, tapQueue); err != nil {
 		return nil, fmt.Errorf("set the queue's length: %w", err)
 	}
 	// The queue is the TAP's own; a qdisc before it would only delay and reorder. It may be missing in a small kernel.

@@ -14,7 +14,7 @@ import (
 
 // flowsLayout is the version of everything that is pinned: names, types, and what the maps hold. Raise it whenever a process
 // with the new layout could not go on with flows of the old one; a test notices when shapes change.
-const flowsLayout = 2
+const flowsLayout = 3
 
 // ErrIncompatible says that flows of another version are pinned. It is wrapped with both ways out.
 var ErrIncompatible = errors.New("flows of another version of Baton are in the kernel")

@@ -44,6 +44,7 @@ type Steer struct {
 	members map[program.PoolID][]program.BackendID
 	sets    map[program.SourcesID]sourcesOf
 	lastSet uint32 // number that was given
+	desk    *desk  // nil until somebody asks for first packets
 	closed  bool
 }
 
@@ -114,9 +115,14 @@ func (o SteerOptions) ports() (first, count uint16) {
 
 func (s *Steer) close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.closed = true
-	return s.events.Close()
+	d := s.desk
+	s.mu.Unlock()
+	err := s.events.Close()
+	if d != nil {
+		err = errors.Join(err, s.closeDesk(d))
+	}
+	return err
 }
 
 // Beat says that the process is there.
@@ -151,6 +157,7 @@ func (s *Steer) Counts() program.Counts {
 		Refused: of(flowSteerCountSTEER_COUNT_REFUSED), Dropped: of(flowSteerCountSTEER_COUNT_DROPPED),
 		RefusedSource: of(flowSteerCountSTEER_COUNT_REFUSED_SOURCE), OverLimit: of(flowSteerCountSTEER_COUNT_OVER_LIMIT),
 		Full: of(flowSteerCountSTEER_COUNT_FULL), NoPort: of(flowSteerCountSTEER_COUNT_NO_PORT), Stray: of(flowSteerCountSTEER_COUNT_STRAY),
+		Packets: of(flowSteerCountSTEER_COUNT_PACKETS), Unasked: of(flowSteerCountSTEER_COUNT_UNASKED),
 		EventsLost: of(flowSteerCountSTEER_COUNT_EVENTS_LOST),
 	}
 }

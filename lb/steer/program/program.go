@@ -38,6 +38,9 @@ type Program interface {
 	// Events calls f for what happens, from one goroutine at a time, and returns when the program is closed. What was lost because nobody
 	// read fast enough is counted. Before it is called nothing is kept.
 	Events(f func([]Event))
+	// Asks calls f for the first packet of each flow at pools whose answer is ByPacket, one after the other, until the program is closed.
+	// It may be called more than once for a flow. The error says why nobody is asked.
+	Asks(f func(Ask) BackendID) error
 	// Walk calls f for every flow there is, in no order and over no single moment, until it returns false. Of those that are
 	// closed what went to the client may be missing.
 	Walk(f func(Flow) bool) error
@@ -159,6 +162,20 @@ const (
 	SourceDropped
 )
 
+// Ask is a flow that is to begin.
+type Ask struct {
+	Proto    flow.Proto
+	Client   netip.AddrPort
+	Frontend netip.AddrPort
+	Pool     PoolID
+}
+
+// Answers to an Ask, else a backend.
+const (
+	NoAnswer BackendID = 0         // by table
+	NoFlow   BackendID = 1<<32 - 1 // it is refused
+)
+
 // Ref is the identity of one flow, never of a later one with the same addresses.
 type Ref struct {
 	Proto    flow.Proto
@@ -219,4 +236,6 @@ type Counts struct {
 	NoPort                    uint64 // no local port was free
 	Stray                     uint64 // TCP packets of no flow, to the stack
 	EventsLost                uint64
+	Packets                   uint64 // flows whose backend was chosen at their first packet
+	Unasked                   uint64 // flows that the process was not asked for: it was away, or they were too many
 }

@@ -6,8 +6,6 @@
 #include "choose.h"
 #include "error.h"
 
-#define BEAT_AGE 300000000ULL /* ns: program.BeatAge */
-
 /* begin's answer when there is a flow now; no verdict of the kernel's. */
 #define BEGUN 101
 
@@ -151,7 +149,7 @@ static __always_inline void describe(struct scratch *s, const struct choice *c)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct whose w = {.of = c->backend, .generation = now, .steered = 1, .picked = c->picked};
-	struct life l = {.born = now >> 32, .state = bpf_get_prandom_u32() << 16, .last = now >> LAST_SHIFT};
+	struct life l = {.born = now >> 32, .state = bpf_get_prandom_u32() << 16 | c->waits, .last = now >> LAST_SHIFT};
 
 	s->new4.whose = s->new6.whose = w;
 	s->new4.life = s->new6.life = l;
@@ -274,11 +272,16 @@ static __noinline int place(struct __sk_buff *skb, struct packet *p, const struc
 	struct service *limits;
 	struct backend *b;
 	__u32 service = pool->service;
-	int keep;
+	int keep, verdict;
 
 	limits = bpf_map_lookup_elem(&steer_services, &service);
 	if (!s || !limits)
 		return TC_ACT_UNSPEC;
+	if (pool->answer == ANSWER_PACKET && !remembers(p, id, service, limits->affinity)) {
+		verdict = ask_process(skb, id);
+		if (verdict != ASK_NOT)
+			return verdict;
+	}
 	if (!within(limits, service, p->tuple.protocol))
 		return refuse_first(skb, STEER_COUNT_OVER_LIMIT);
 	choose(id, limits->affinity);
@@ -337,7 +340,7 @@ static __always_inline int begin(struct __sk_buff *skb, struct packet *p)
 		steer_count(STEER_COUNT_DROPPED);
 		return TC_ACT_SHOT;
 	}
-	if (pool->answer == ANSWER_REFUSE || (pool->refuse_absent && bpf_ktime_get_coarse_ns() > get(all->beat) + BEAT_AGE))
+	if (pool->answer == ANSWER_REFUSE || (pool->refuse_absent && absent(all)))
 		return refuse_first(skb, STEER_COUNT_REFUSED);
 	return place(skb, p, at, id, pool);
 }

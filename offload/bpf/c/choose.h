@@ -1,26 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which backend a new flow gets: the one that its client had, else by a choice that waits, else by a table. */
+/* Which backend a new flow gets: the one that its client had, else by what the process says or a choice that waits, else by a
+ * table. */
 #ifndef BATON_CHOOSE_H
 #define BATON_CHOOSE_H
 
-#include "life.h"
-
-/* usable reports whether a backend may have another flow. */
-static __always_inline int usable(__u32 id, int ipv6, struct choice *c)
-{
-	struct backend *b = bpf_map_lookup_elem(&steer_backends, &id);
-	__u64 *open;
-
-	if (!b || !b->takes || b->ipv6 != ipv6)
-		return 0;
-	if (!b->limit)
-		return 1;
-	open = bpf_map_lookup_elem(&steer_open, &id);
-	if (!open || (long)get(*open) < (long)b->limit)
-		return 1;
-	c->limited = 1;
-	return 0;
-}
+#include "ask.h"
 
 /* How often something is tried for one packet. */
 #define TRIES 16
@@ -183,6 +167,18 @@ static __noinline void remember(const struct packet *p, __u32 was, struct choice
 	set(r->at, fresh.at);
 }
 
+/* remembers reports whether a client has a backend. */
+static __always_inline int remembers(const struct packet *p, __u32 pool, __u32 service, __u64 affinity)
+{
+	struct scratch *s = scratch();
+
+	if (!s || !affinity)
+		return 0;
+	s->choice.backend = 0;
+	recall_client(p, pool, service, affinity, &s->choice);
+	return !!s->choice.backend;
+}
+
 /* choose leaves its choice in scratch. */
 __noinline int choose(__u32 id, __u64 affinity)
 {
@@ -196,7 +192,7 @@ __noinline int choose(__u32 id, __u64 affinity)
 		return 0;
 	p = &s->packet;
 	c = &s->choice;
-	c->backend = c->limited = 0;
+	c->backend = c->limited = c->waits = 0;
 	c->picked = PICKED_ALGORITHM;
 	if (affinity) {
 		was = recall_client(p, id, pool->service, affinity, c);
@@ -207,8 +203,12 @@ __noinline int choose(__u32 id, __u64 affinity)
 	}
 	if (pool->answer == ANSWER_TICKET)
 		by_ticket(id, p->ipv6, c);
+	else if (pool->answer == ANSWER_PACKET)
+		by_answer(p, c);
 	if (c->backend) {
-		steer_count(STEER_COUNT_TICKETS);
+		steer_count(pool->answer == ANSWER_PACKET ? STEER_COUNT_PACKETS : STEER_COUNT_TICKETS);
+	} else if (c->limited && pool->answer == ANSWER_PACKET) {
+		return 0;
 	} else {
 		by_table(p, id, pool, c);
 		if (!c->backend)

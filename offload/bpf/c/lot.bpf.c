@@ -3,27 +3,16 @@
  * The parking lot is a TAP device. What is sent to it waits in a process; what the process
  * writes to it arrives anew at the device where it had come from, as if it had only been
  * late: the programs there decide again, and firewalls, reverse path filters and sockets
- * see the device that they know. The frame carries that device in the place of its source
- * address, which nobody asks for any more.
+ * see the device that they know.
  */
-#include "helpers.h"
-
-#define SOURCE_ADDRESS 6 /* its offset in an Ethernet header */
-
-struct origin {
-	__u8 tag[2];
-	__u8 device[4]; /* big endian */
-};
-
-#define TAG0 0x02 /* a locally administered address */
-#define TAG1 0xba
+#include "origin.h"
 
 /* From the gate to the process. */
 SEC("tc")
 int lot_egress(struct __sk_buff *skb)
 {
 	__u32 device = skb->ingress_ifindex;
-	struct origin origin = {
+	struct whence origin = {
 		.tag = {TAG0, TAG1},
 		.device = {device >> 24, device >> 16, device >> 8, device},
 	};
@@ -38,7 +27,7 @@ int lot_egress(struct __sk_buff *skb)
 SEC("tc")
 int lot_ingress(struct __sk_buff *skb)
 {
-	struct origin origin;
+	struct whence origin;
 	__u32 device;
 
 	if (bpf_skb_load_bytes(skb, SOURCE_ADDRESS, &origin, sizeof(origin)))

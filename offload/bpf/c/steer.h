@@ -77,7 +77,7 @@ enum pool_answer {
 	ANSWER_DROP,
 	ANSWER_TICKET,
 	ANSWER_TABLE,
-	ANSWER_PACKET, /* not built: as by table */
+	ANSWER_PACKET, /* as the process says, who gets it first */
 };
 
 struct pool {
@@ -129,6 +129,18 @@ struct remembered {
 	__u32 pad;
 };
 
+/* A flow whose first packets go through the process: see ask.h. */
+struct asked {
+	__u64 turns; /* in the upper half how many have gone there, in the lower one how many are back */
+	__u64 at;    /* CLOCK_MONOTONIC in ns: when the last came back; before, when the first went */
+	__u64 since; /* when the first went */
+	__u32 pool;
+	__u32 pad;
+};
+
+/* The process's answer, else a backend. */
+#define ANSWERED_NONE 0xffffffff
+
 /* A datagram or segment in fragments: where they go, after the first. */
 struct pieces {
 	struct address source;
@@ -155,6 +167,7 @@ enum life_state {
 	LIFE_CLOSED = 1 << 6,
 	LIFE_REFUSE = 1 << 7, /* userspace has ended it: what comes is answered with a reset */
 	LIFE_GONE = 1 << 8,   /* somebody is deleting it */
+	LIFE_WAITS = 1 << 9,  /* its first datagrams are on their way through the process; the others follow them */
 };
 
 enum picked {
@@ -166,6 +179,7 @@ enum picked {
 struct choice {
 	__u32 backend; /* 0 = none */
 	__u32 limited; /* one would have been, but for its limit */
+	__u32 waits;   /* LIFE_WAITS, or 0 */
 	enum picked picked;
 };
 
@@ -198,7 +212,7 @@ struct steer_event {
 
 _Static_assert(sizeof(struct steer_event) == 152, "no holes");
 
-/* One for the program. Userspace writes all but flows, and without system calls. */
+/* One for the program. Userspace writes all but flows and asking, and without system calls. */
 struct steering {
 	__u64 beat;     /* CLOCK_MONOTONIC in ns: when the process was last there */
 	__u64 flows;    /* there are */
@@ -207,7 +221,8 @@ struct steering {
 	__u32 listened; /* to events */
 	__u16 first_port; /* of those that masked clients come from */
 	__u16 ports;
-	__u32 pad;
+	__u32 desk;      /* the device that first packets go to; 0 = nobody asks for them */
+	__u64 asking;    /* the second, and how many flows have gone there in it; only the program writes it */
 };
 
 enum steer_count {
@@ -222,6 +237,8 @@ enum steer_count {
 	STEER_COUNT_NO_PORT,
 	STEER_COUNT_STRAY,
 	STEER_COUNT_EVENTS_LOST,
+	STEER_COUNT_PACKETS,  /* chosen by the process, of their first packet */
+	STEER_COUNT_UNASKED,  /* flows that were to be, but were too many, or could not be */
 	STEER_COUNTS,
 };
 

@@ -176,7 +176,7 @@ static __noinline int steered(struct __sk_buff *skb, struct found *f, struct pac
 {
 	struct life *forth = ahead(f, p->tuple.protocol, p->ipv6);
 	struct scratch *s = scratch();
-	int udp = p->tuple.protocol == IPPROTO_UDP, to_stack = 0;
+	int udp = p->tuple.protocol == IPPROTO_UDP, to_stack = 0, verdict;
 	__u32 state, bytes;
 
 	if (!forth || !s)
@@ -186,6 +186,12 @@ static __noinline int steered(struct __sk_buff *skb, struct found *f, struct pac
 		return udp || p->tcp.flags & TCP_SYN ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	if (state & LIFE_REFUSE)
 		return refuse(skb, f, p);
+	if (state & LIFE_WAITS && f->element->whose.direction == TO_BACKEND) {
+		verdict = in_turn(skb, forth, p);
+		if (verdict != ITS_TURN)
+			return verdict;
+		state = get(forth->state);
+	}
 	if (p->hops <= 1)
 		return unfit(skb, f, p, FLOW_COUNT_EXPIRED);
 	if (!out_of(skb, f, p)) {

@@ -131,6 +131,20 @@ struct {
 } steer_pieces SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 14);
+	__type(key, struct tuple);
+	__type(value, struct asked);
+} steer_asked SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 14);
+	__type(key, struct tuple);
+	__type(value, __u32); /* the backend */
+} steer_answers SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } steer_events SEC(".maps");

@@ -24,9 +24,6 @@ func (s *Service) validateBuilt(f *faults) {
 			f.notBuilt(fmt.Sprintf("backends[%d].addresses", i), "a backend with several addresses")
 		}
 	}
-	if s.Mode == flow.ModeSteer && s.Steer.Choose == ChoosePacket {
-		f.notBuilt("steer.choose", "choosing by packet")
-	}
 	if s.Health.Probe == ProbeSCTP {
 		f.notBuilt("health.probe", "an sctp probe")
 	}

@@ -18,7 +18,6 @@ func TestNotBuilt(t *testing.T) {
 	}{
 		{"sctp", func(s *Service) { s.Frontends[1].Proto = flow.SCTP }, "frontends[1]: an sctp frontend"},
 		{"multihomed backend", func(s *Service) { s.Backends[0].More = []netip.Addr{netip.MustParseAddr("10.9.0.1")} }, "backends[0].addresses: a backend with several addresses"},
-		{"steer by packet", func(s *Service) { s.Mode, s.Steer.Choose = flow.ModeSteer, ChoosePacket }, "steer.choose: choosing by packet"},
 		{"offload path", func(s *Service) { s.Offload.Path = OffloadPathFlowtable }, "offload.path: offload path flowtable"},
 		{"sctp kernel", func(s *Service) { s.SCTP.Mode = SCTPKernel }, "sctp.mode: sctp mode kernel"},
 	} {

@@ -21,7 +21,9 @@ func TestSteerable(t *testing.T) {
 		{func(s *Service) { s.Limits = Limits{Connections: 1, NewPerSecond: 1, UDPSessions: 1} }, ""},
 		{func(s *Service) { s.ClientAddress = ProxyV2 }, "clientAddress: proxy-v2 needs a connection of our own, and mode steer terminates nothing: use masked or transparent, or mode proxy"},
 		{func(s *Service) { s.AcceptProxy = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} }, "acceptProxy: a header comes with the first bytes, and mode steer terminates nothing: use mode proxy"},
-		{func(s *Service) { s.Limits.PerClient = 1 }, "limits.perClient: connections are not counted by client where the kernel carries them: use mode proxy"},
+		{func(s *Service) { s.Limits.PerClient = 1 }, ""},
+		{func(s *Service) { s.Limits.PerClient, s.Steer.Choose = 1, ChoosePacket }, ""},
+		{func(s *Service) { s.Limits.PerClient, s.Steer.Choose = 1, ChooseTicket }, "limits.perClient: connections are counted by client only where the process is asked for each: use steer.choose packet or auto"},
 		{func(s *Service) { s.Balance, s.Steer.Choose = SourceHash, ChooseTicket }, "steer.choose: source-hash depends on the client, and a ticket is made before there is one: use table"},
 	} {
 		s := valid()

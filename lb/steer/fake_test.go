@@ -31,6 +31,7 @@ type kernel struct {
 	flows     map[program.Ref]program.Flow
 	resets    map[program.Ref]bool
 	events    func([]program.Event)
+	asks      func(program.Ask) program.BackendID
 	deaf      bool // events are lost
 	full      bool // there is no room for a backend
 	turn      int
@@ -239,6 +240,11 @@ func (k *kernel) Adopted() ([]program.Service, []program.Backend, []program.Pool
 	return slices.Collect(maps.Values(k.services)), slices.Collect(maps.Values(k.backends)), slices.Collect(maps.Values(k.pools)), slices.Collect(maps.Values(k.frontends)), nil
 }
 
+func (k *kernel) Asks(f func(program.Ask) program.BackendID) error {
+	k.see(func() { k.asks = f })
+	return nil
+}
+
 func (k *kernel) Counts() program.Counts { return program.Counts{} }
 
 func (k *kernel) tell(e program.Event) {
@@ -262,7 +268,19 @@ func (k *kernel) begin(key lb.FrontendKey, client netip.AddrPort) (program.Ref, 
 		return program.Ref{}, program.ToStack
 	}
 	p := k.pools[f.Outside]
-	id := k.chooseLocked(p)
+	said := program.NoAnswer
+	if ask := k.asks; p.Answer == program.ByPacket && ask != nil {
+		k.mu.Unlock()
+		said = ask(program.Ask{Proto: key.Proto, Client: client, Frontend: key.Address, Pool: p.ID})
+		k.mu.Lock()
+	}
+	id := said
+	switch said {
+	case program.NoFlow:
+		id = 0
+	case program.NoAnswer:
+		id = k.chooseLocked(p)
+	}
 	if id == 0 {
 		k.mu.Unlock()
 		return program.Ref{}, p.Answer

@@ -25,11 +25,12 @@ type flows struct {
 	mu        sync.Mutex // guards what follows; taken after Steer.mu
 	open      map[program.Ref]*path
 	byBackend map[program.BackendID]int
+	byClient  map[clientOf]int // connections of services with a limit on them
 }
 
 func (f *flows) init(s *Steer) {
 	f.s, f.wake = s, make(chan struct{}, 1)
-	f.open, f.byBackend = make(map[program.Ref]*path), make(map[program.BackendID]int)
+	f.open, f.byBackend, f.byClient = make(map[program.Ref]*path), make(map[program.BackendID]int), make(map[clientOf]int)
 }
 
 func (f *flows) all() []*path {
@@ -102,7 +103,9 @@ func (f *flows) begin(v *program.Flow, adopted bool) *path {
 	if b == nil {
 		return nil
 	}
-	return f.add(v, b.service.told.Name, b.load, adopted)
+	p := f.add(v, b.service.told.Name, b.load, adopted)
+	f.s.settle(p, b.service)
+	return p
 }
 
 // add makes a flow's record, and has it found when it is whole.
@@ -112,7 +115,7 @@ func (f *flows) add(v *program.Flow, service string, load *flow.Load, adopted bo
 	if f.get(v.Ref) != nil {
 		return nil
 	}
-	p := &path{flows: f, ref: v.Ref, backend: v.Backend, last: *v, lastAt: time.Now()}
+	p := &path{flows: f, ref: v.Ref, service: v.Service, backend: v.Backend, last: *v, lastAt: time.Now()}
 	spec := flow.Spec{
 		Mode: flow.ModeSteer, Proto: v.Proto, Service: service, Frontend: v.Frontend, Client: v.Client,
 		ID: idOf(v.Ref), StartedAt: clock.Wall(time.Duration(v.Born)),
@@ -145,10 +148,56 @@ func (f *flows) remove(p *path) bool {
 	}
 	delete(f.open, p.ref)
 	f.count.Add(-1)
+	if p.counts {
+		f.countClient(p, -1)
+	}
 	if f.byBackend[p.backend]--; f.byBackend[p.backend] == 0 {
 		delete(f.byBackend, p.backend)
 	}
 	return true
+}
+
+// settle has a flow counted among its client's, from its beginning on, where there is a limit.
+func (s *Steer) settle(p *path, v *service) {
+	if p == nil || !s.asks.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.now.perClient > 0 && p.ref.Proto == flow.TCP {
+		s.flows.mu.Lock()
+		if s.flows.open[p.ref] == p && !p.counts {
+			s.flows.countClient(p, +1)
+		}
+		s.flows.mu.Unlock()
+	}
+	s.begunLocked(p.ref)
+}
+
+// countClients counts all connections that a service has, by client.
+func (f *flows) countClients(v *service) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.open {
+		if p.ref.Proto == flow.TCP && !p.counts && p.service == v.id {
+			f.countClient(p, +1)
+		}
+	}
+}
+
+func (f *flows) countClient(p *path, n int) {
+	who := clientOf{p.service, p.ref.Client.Addr()}
+	p.counts = n > 0
+	if f.byClient[who] += n; f.byClient[who] <= 0 {
+		delete(f.byClient, who)
+	}
+}
+
+// of is how many connections a client has that are counted.
+func (f *flows) of(who clientOf) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.byClient[who]
 }
 
 // endSessions ends the UDP sessions of backends: the next datagram of each chooses anew.

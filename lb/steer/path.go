@@ -13,9 +13,12 @@ import (
 type path struct {
 	flows *flows
 	ref   program.Ref
+	service program.ServiceID
 	// backend is where it goes, for as long as it lives.
 	backend program.BackendID
 	record  *flow.Record
+
+	counts bool // among its client's connections; flows.mu guards it
 
 	mu     sync.Mutex // guards what follows; a leaf, since records read counters under their own
 	last   program.Flow

@@ -19,6 +19,7 @@ type selection struct {
 // wanted is what the program is to be told of a service, but for numbers and the ways to its backends.
 type wanted struct {
 	service   program.Service
+	perClient int
 	backends  map[netip.AddrPort]*sched.Backend
 	pools     map[selection]wantedPool
 	frontends map[lb.FrontendKey]wantedFrontend
@@ -56,6 +57,7 @@ func plan(s *store.Service) wanted {
 			},
 			Connections: uint32(s.Limits.Connections), Sessions: uint32(s.Limits.UDPSessions), NewPerSecond: uint32(s.Limits.NewPerSecond),
 		},
+		perClient: s.Limits.PerClient,
 		backends:  make(map[netip.AddrPort]*sched.Backend, len(s.Pool)),
 		pools:     make(map[selection]wantedPool),
 		frontends: make(map[lb.FrontendKey]wantedFrontend, len(s.FrontendSet)),
@@ -114,17 +116,18 @@ func (w *wanted) addPool(s *store.Service, f *store.Frontend, inside bool) selec
 	return key
 }
 
-// answerOf is how a flow gets its backend: out of choices made before, unless the choice depends on the client.
+// answerOf is how a flow gets its backend: out of choices made before, unless the choice depends on the client; by its first packet
+// only where nothing else will do, or that is asked for.
 func answerOf(s *store.Service, of *sched.Scheduler, none lb.NonePolicy) program.Answer {
 	switch {
 	case of.Usable() == 0 && none == lb.Drop:
 		return program.Drop
 	case of.Usable() == 0:
 		return program.Refuse
+	case s.Steer.Choose == lb.ChoosePacket, s.Steer.Choose == lb.ChooseAuto && s.Limits.PerClient > 0:
+		return program.ByPacket
 	case s.Steer.Choose == lb.ChooseTable, s.Balance == lb.SourceHash, s.Balance == lb.Maglev:
 		return program.ByTable
-	case s.Steer.Choose == lb.ChoosePacket:
-		return program.ByPacket
 	}
 	return program.ByTicket
 }

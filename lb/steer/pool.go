@@ -12,6 +12,7 @@ type pool struct {
 	told    program.Pool
 
 	scheduler *sched.Scheduler // that choices are made by; nil = none are
+	asks      *sched.Scheduler // that choices are made by for flows at their first packet; nil = none are
 	waiting   []choice         // the next to be used first
 	stale     bool             // what waits was chosen out of what was there before
 	target    int              // how many are to wait
@@ -31,9 +32,13 @@ const (
 	mostWaiting  = 256
 )
 
-// replan has the pool's choices made by another scheduler, or by none.
-func (p *pool) replan(by *sched.Scheduler, tickets bool) {
-	if !tickets {
+// replan has the pool's choices made by another scheduler, if any are.
+func (p *pool) replan(by *sched.Scheduler, answer program.Answer) {
+	p.asks = nil
+	if answer == program.ByPacket {
+		p.asks = by
+	}
+	if answer != program.ByTicket {
 		by = nil
 	}
 	if by == p.scheduler {

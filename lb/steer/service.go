@@ -62,7 +62,11 @@ func (s *Steer) ensureService(name string) *service {
 
 // tellBackends tells the program of everything that a frontend may lead to.
 func (v *service) tellBackends(to *store.Service) error {
+	was := v.now.perClient
 	v.now = plan(to)
+	if was == 0 && v.now.perClient > 0 {
+		v.s.flows.countClients(v)
+	}
 	next := v.now.service
 	next.ID = v.id
 	if next != v.told {
@@ -159,7 +163,7 @@ func (v *service) tellPool(key selection, w wantedPool) error {
 	p := v.pools[key]
 	if p == nil {
 		p = &pool{service: v, id: v.s.numbers.pools.take()}
-		v.pools[key] = p
+		v.pools[key], v.s.told.pools[p.id] = p, p
 	}
 	next := program.Pool{ID: p.id, Service: v.id, Answer: w.answer, ByAddress: w.byAddress, Absent: w.absent}
 	for _, b := range w.scheduler.Consistent() {
@@ -168,7 +172,10 @@ func (v *service) tellPool(key selection, w wantedPool) error {
 	for _, b := range w.members {
 		next.Members = append(next.Members, v.backends[b.Address].told.ID)
 	}
-	p.replan(w.scheduler, next.Answer == program.ByTicket)
+	p.replan(w.scheduler, next.Answer)
+	if next.Answer == program.ByPacket {
+		v.s.asks.Store(true)
+	}
 	if !samePool(next, p.told) {
 		if err := v.s.o.Program.SetPool(next); err != nil {
 			return err
@@ -297,7 +304,7 @@ func (v *service) waits() bool {
 }
 
 func (v *service) dropPool(key selection, p *pool) error {
-	p.replan(nil, false)
+	p.replan(nil, program.ToStack)
 	if err := p.flush(v.s.o.Program); err != nil {
 		return err
 	}
@@ -305,6 +312,7 @@ func (v *service) dropPool(key selection, p *pool) error {
 		return err
 	}
 	delete(v.pools, key)
+	delete(v.s.told.pools, p.id)
 	v.s.numbers.pools.give(p.id)
 	return nil
 }

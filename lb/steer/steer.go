@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
@@ -53,6 +54,8 @@ type Steer struct {
 	lost      map[program.BackendID]bool // backends to which there is no way
 	turn      []program.BackendID        // see refresh
 	lingering map[string]*service        // with something that waits for its last flow
+	asked     asked
+	asks      atomic.Bool // there has been a pool that answers by packet
 
 	flows flows
 }
@@ -68,6 +71,7 @@ type numbers struct {
 type told struct {
 	services map[program.ServiceID]*service
 	backends map[program.BackendID]*backend
+	pools    map[program.PoolID]*pool
 }
 
 // left is what an earlier process has told the program that nobody has asked for yet.
@@ -84,7 +88,8 @@ func New(o Options) (*Steer, error) {
 	s := &Steer{
 		o: o, log: o.Log, begun: make(chan struct{}), services: make(map[string]*service), lingering: make(map[string]*service), active: make(map[string]*service),
 		behind: make(map[string]*store.Service), lost: make(map[program.BackendID]bool),
-		told: told{services: make(map[program.ServiceID]*service), backends: make(map[program.BackendID]*backend)},
+		told: told{services: make(map[program.ServiceID]*service), backends: make(map[program.BackendID]*backend), pools: make(map[program.PoolID]*pool)},
+		asked: newAsked(),
 	}
 	if s.o.Wants == nil {
 		s.o.Wants = Wants
@@ -116,9 +121,17 @@ func (s *Steer) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	go s.o.Program.Events(s.flows.happened) // until the program is closed
+	go s.ask()
 	wg.Go(func() { s.beat(ctx) })
 	wg.Go(func() { s.fill(ctx) })
 	wg.Go(func() { s.sweep(ctx) })
+}
+
+// ask answers for flows whose choice needs their client, until the program is closed.
+func (s *Steer) ask() {
+	if err := s.o.Program.Asks(s.answer); err != nil {
+		s.log.Warn("no first packet comes here: what is to be chosen by packet is chosen by table", "err", err)
+	}
 }
 
 // beat tells the program that we are there. It does nothing else, so that nothing else can keep it.

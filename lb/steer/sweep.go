@@ -39,6 +39,7 @@ func (s *Steer) sweep(ctx context.Context) {
 			s.log.Warn("look at steered flows", "err", err)
 		}
 		full = now
+		s.expireAsked(began)
 		s.refresh()
 		if time.Since(tried) > againEvery {
 			tried = time.Now()

@@ -15,7 +15,7 @@ var budgets = map[string]int{
 	guardProgGuard:   240, // sources are looked up at most once, wildcard frontends where no VIP is
 	divertProgDivert: 700,
 
-	flowProgFlowIngress: 8500, // it has the tracking twice: for the gate and for what goes on; and mode steer
+	flowProgFlowIngress: 9500, // it has the tracking twice: for the gate and for what goes on; and mode steer
 	flowProgFlowEgress:  1000,
 	flowProgFlowXdp:     1600,
 

@@ -471,12 +471,14 @@ type flowScratch struct {
 		_       structs.HostLayout
 		Backend uint32
 		Limited uint32
+		None    uint32
 		Waits   uint32
 		Picked  flowPicked
 	}
 	Frontend flowFrontend
 	Client   flowClientOf
 	Pieces   flowPieces
+	_        [4]byte
 	Event    flowSteerEvent
 	Ended    uint32
 	_        [4]byte
@@ -588,8 +590,9 @@ const (
 	flowSteerCountSTEER_COUNT_STRAY          flowSteerCount = 9
 	flowSteerCountSTEER_COUNT_EVENTS_LOST    flowSteerCount = 10
 	flowSteerCountSTEER_COUNT_PACKETS        flowSteerCount = 11
-	flowSteerCountSTEER_COUNT_UNASKED        flowSteerCount = 12
-	flowSteerCountSTEER_COUNTS               flowSteerCount = 13
+	flowSteerCountSTEER_COUNT_SENT_AWAY      flowSteerCount = 12
+	flowSteerCountSTEER_COUNT_UNASKED        flowSteerCount = 13
+	flowSteerCountSTEER_COUNTS               flowSteerCount = 14
 )
 
 type flowSteerEvent struct {

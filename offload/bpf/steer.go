@@ -157,7 +157,7 @@ func (s *Steer) Counts() program.Counts {
 		Refused: of(flowSteerCountSTEER_COUNT_REFUSED), Dropped: of(flowSteerCountSTEER_COUNT_DROPPED),
 		RefusedSource: of(flowSteerCountSTEER_COUNT_REFUSED_SOURCE), OverLimit: of(flowSteerCountSTEER_COUNT_OVER_LIMIT),
 		Full: of(flowSteerCountSTEER_COUNT_FULL), NoPort: of(flowSteerCountSTEER_COUNT_NO_PORT), Stray: of(flowSteerCountSTEER_COUNT_STRAY),
-		Packets: of(flowSteerCountSTEER_COUNT_PACKETS), Unasked: of(flowSteerCountSTEER_COUNT_UNASKED),
+		Packets: of(flowSteerCountSTEER_COUNT_PACKETS), SentAway: of(flowSteerCountSTEER_COUNT_SENT_AWAY), Unasked: of(flowSteerCountSTEER_COUNT_UNASKED),
 		EventsLost: of(flowSteerCountSTEER_COUNT_EVENTS_LOST),
 	}
 }

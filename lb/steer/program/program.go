@@ -237,5 +237,6 @@ type Counts struct {
 	Stray                     uint64 // TCP packets of no flow, to the stack
 	EventsLost                uint64
 	Packets                   uint64 // flows whose backend was chosen at their first packet
+	SentAway                  uint64 // flows that were refused by NoFlow
 	Unasked                   uint64 // flows that the process was not asked for: it was away, or they were too many
 }

@@ -110,7 +110,7 @@ static __noinline void by_answer(const struct packet *p, struct choice *c)
 	if (!said)
 		return;
 	if (*said == ANSWERED_NONE)
-		c->limited = 1;
+		c->none = 1;
 	else if (usable(*said, p->ipv6, c))
 		c->backend = *said;
 	bpf_map_delete_elem(&steer_answers, &p->tuple);

@@ -286,6 +286,8 @@ static __noinline int place(struct __sk_buff *skb, struct packet *p, const struc
 		return refuse_first(skb, STEER_COUNT_OVER_LIMIT);
 	choose(id, limits->affinity);
 	b = bpf_map_lookup_elem(&steer_backends, &s->choice.backend);
+	if (!b && s->choice.none)
+		return refuse_first(skb, STEER_COUNT_SENT_AWAY);
 	if (!b)
 		return s->choice.limited ? refuse_first(skb, STEER_COUNT_OVER_LIMIT) : TC_ACT_UNSPEC;
 	keep = at->keep && b->keep;

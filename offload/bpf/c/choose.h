@@ -192,7 +192,7 @@ __noinline int choose(__u32 id, __u64 affinity)
 		return 0;
 	p = &s->packet;
 	c = &s->choice;
-	c->backend = c->limited = c->waits = 0;
+	c->backend = c->limited = c->none = c->waits = 0;
 	c->picked = PICKED_ALGORITHM;
 	if (affinity) {
 		was = recall_client(p, id, pool->service, affinity, c);
@@ -207,9 +207,7 @@ __noinline int choose(__u32 id, __u64 affinity)
 		by_answer(p, c);
 	if (c->backend) {
 		steer_count(pool->answer == ANSWER_PACKET ? STEER_COUNT_PACKETS : STEER_COUNT_TICKETS);
-	} else if (c->limited && pool->answer == ANSWER_PACKET) {
-		return 0;
-	} else {
+	} else if (!c->none) {
 		by_table(p, id, pool, c);
 		if (!c->backend)
 			return 0;

@@ -179,6 +179,7 @@ enum picked {
 struct choice {
 	__u32 backend; /* 0 = none */
 	__u32 limited; /* one would have been, but for its limit */
+	__u32 none;    /* the process has said so */
 	__u32 waits;   /* LIFE_WAITS, or 0 */
 	enum picked picked;
 };
@@ -238,6 +239,7 @@ enum steer_count {
 	STEER_COUNT_STRAY,
 	STEER_COUNT_EVENTS_LOST,
 	STEER_COUNT_PACKETS,  /* chosen by the process, of their first packet */
+	STEER_COUNT_SENT_AWAY, /* flows that the process has refused, and counts */
 	STEER_COUNT_UNASKED,  /* flows that were to be, but were too many, or could not be */
 	STEER_COUNTS,
 };

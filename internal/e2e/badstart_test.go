@@ -171,7 +171,6 @@ func TestBadFile(t *testing.T) {
 		}},
 		{"sctp", "services:\n  - name: dns\n    frontends: [\"sctp://10.96.0.10:53\"]\n", []string{"DIR/baton.yaml:4: service dns: … sctp … not built yet"}},
 		{"sctp", "services:\n  - name: m3\n    frontends: [\"sctp://10.96.0.10:80\"]\n", []string{"DIR/baton.yaml:4: service m3: … sctp … not built yet"}},
-		{"steer by packet", web + "    mode: steer\n    steer: {choose: packet}\n", []string{"DIR/baton.yaml:7: service web: steer.choose: … packet … not built yet"}},
 		{"offload path", web + "    offload: {path: flowtable}\n", []string{"DIR/baton.yaml:6: service web: offload … not built yet"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

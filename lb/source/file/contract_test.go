@@ -131,7 +131,6 @@ func TestOmitted(t *testing.T) {
 // Each thing that is not built yet is refused by name, at its line.
 func TestNotBuilt(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
-		{one("mode: steer", "steer: {choose: packet}"), `5: service web: steer.choose: choosing by packet is not built yet in this version`},
 		{one("health:", "  probe: sctp"), `5: service web: health.probe: an sctp probe is not built yet in this version`},
 		{one("offload: {path: flowtable}"), `4: service web: offload.path: offload path flowtable is not built yet in this version`},
 		{one("sctp: {mode: kernel}"), `4: service web: sctp.mode: sctp mode kernel is not built yet in this version`},

@@ -13,5 +13,17 @@ func Monotonic() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
+// Reading is both clocks at one time.
+type Reading struct {
+	mono time.Duration
+	wall time.Time
+}
+
+// Read reads both.
+func Read() Reading { return Reading{Monotonic(), time.Now()} }
+
+// Wall is what the clock on the wall said at a time of CLOCK_MONOTONIC, going by a reading that was not long ago.
+func (r Reading) Wall(at time.Duration) time.Time { return r.wall.Add(at - r.mono).Round(0) }
+
 // Wall is what the clock on the wall said at a time of CLOCK_MONOTONIC.
-func Wall(at time.Duration) time.Time { return time.Now().Add(at - Monotonic()).Round(0) }
+func Wall(at time.Duration) time.Time { return Read().Wall(at) }

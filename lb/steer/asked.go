@@ -56,6 +56,7 @@ func (s *Steer) answer(a program.Ask) program.BackendID {
 		s.o.Registry.Drop(flow.DropLimitClient)
 		return program.NoFlow
 	}
+	p.service.weigh()
 	b, err := p.asks.Pick(sched.Request{Client: a.Client})
 	switch {
 	case errors.Is(err, sched.ErrBackendsFull):
@@ -82,12 +83,18 @@ func (s *Steer) admits(v *service, a program.Ask) bool {
 	return s.flows.of(who)+s.asked.byClient[who] < v.now.perClient
 }
 
-// begun forgets what was said of a flow: its record counts from now on.
+// begunLocked forgets what was said of a flow: its record counts from now on.
 func (s *Steer) begunLocked(r program.Ref) {
 	key := askedKey{r.Proto, r.Client, r.Frontend}
 	if was, ok := s.asked.flows[key]; ok {
 		s.forgetAsked(key, was)
 	}
+}
+
+func (s *Steer) begunNow(r program.Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begunLocked(r)
 }
 
 func (s *Steer) forgetAsked(key askedKey, was askedFlow) {

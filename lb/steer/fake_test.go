@@ -189,11 +189,14 @@ func (k *kernel) Open(id program.BackendID) int64 {
 
 func (k *kernel) Events(f func([]program.Event)) { k.see(func() { k.events = f }) }
 
-func (k *kernel) Walk(f func(program.Flow) bool) error {
+func (k *kernel) Walk(since uint64, f func(program.Flow) bool) error {
 	k.mu.Lock()
 	all := slices.Collect(maps.Values(k.flows))
 	k.mu.Unlock()
 	for _, v := range all {
+		if v.State == program.Closed && v.LastSeen > since {
+			continue
+		}
 		if !f(v) {
 			break
 		}
@@ -239,6 +242,8 @@ func (k *kernel) Adopted() ([]program.Service, []program.Backend, []program.Pool
 	defer k.mu.Unlock()
 	return slices.Collect(maps.Values(k.services)), slices.Collect(maps.Values(k.backends)), slices.Collect(maps.Values(k.pools)), slices.Collect(maps.Values(k.frontends)), nil
 }
+
+func (k *kernel) TellAll(bool) {}
 
 func (k *kernel) Asks(f func(program.Ask) program.BackendID) error {
 	k.see(func() { k.asks = f })

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	fillEvery = 2 * time.Millisecond
+	fillEvery = 4 * time.Millisecond
 	idleEvery = 50 * time.Millisecond // when no pool is in use
 	idleShare = 64                    // pools that are not in use, and are looked at each time
 	quietMost = 100                   // looks without a flow, after which a pool counts as not in use

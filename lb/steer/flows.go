@@ -2,8 +2,7 @@ package steer
 
 import (
 	"encoding/binary"
-	"hash/fnv"
-	"slices"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,12 +24,14 @@ type flows struct {
 	mu        sync.Mutex // guards what follows; taken after Steer.mu
 	open      map[program.Ref]*path
 	byBackend map[program.BackendID]int
-	byClient  map[clientOf]int // connections of services with a limit on them
+	byClient  map[clientOf]int          // connections of services with a limit on them
+	ended     map[program.Ref]time.Time // here, lately: what the program tells of them is old
 }
 
 func (f *flows) init(s *Steer) {
 	f.s, f.wake = s, make(chan struct{}, 1)
 	f.open, f.byBackend, f.byClient = make(map[program.Ref]*path), make(map[program.BackendID]int), make(map[clientOf]int)
+	f.ended = make(map[program.Ref]time.Time)
 }
 
 func (f *flows) all() []*path {
@@ -55,6 +56,7 @@ func (f *flows) happened(events []program.Event) {
 	if f.s.isClosed() {
 		return
 	}
+	now := clock.Read()
 	for i := range events {
 		e := &events[i]
 		switch e.Kind {
@@ -63,11 +65,13 @@ func (f *flows) happened(events []program.Event) {
 		case program.HalfShut:
 			if p := f.get(e.Flow.Ref); p != nil {
 				p.saw(e.Flow)
-				p.record.HalfClosed(e.Flow.ClosedBy)
+				p.halfClosed(e.Flow.ClosedBy)
 			}
 		case program.Ended:
-			if p := f.get(e.Flow.Ref); p != nil { // else it was ended here, or its beginning was lost
+			if p := f.get(e.Flow.Ref); p != nil {
 				p.ended(e.Flow)
+			} else if !e.Told && !f.wasEnded(e.Flow.Ref) { // else it was ended here, or its beginning was lost
+				f.passed(e, now)
 			}
 		}
 	}
@@ -137,6 +141,53 @@ func (f *flows) add(v *program.Flow, service string, load *flow.Load, adopted bo
 	f.byBackend[v.Backend]++
 	f.count.Add(1)
 	return p
+}
+
+// passed enters a flow that has come and gone. If anybody listens it has all its steps.
+func (f *flows) passed(e *program.Event, now clock.Reading) {
+	v := &e.Flow
+	b := f.s.owner(v)
+	switch {
+	case b == nil:
+		return
+	case f.s.o.Registry.Listened():
+		if p := f.begin(v, false); p != nil {
+			p.ended(*v)
+		}
+		return
+	}
+	if f.s.asks.Load() {
+		f.s.begunNow(v.Ref)
+	}
+	by, reason := endOf(v)
+	c := v.Counters
+	c.LastSeen = now.Wall(time.Duration(v.LastSeen))
+	seen, why := seenAs(v)
+	f.s.o.Registry.Past(flow.Spec{
+		Mode: flow.ModeSteer, Proto: v.Proto, Service: b.service.told.Name, Frontend: v.Frontend, Client: v.Client,
+		ID: idOf(v.Ref), StartedAt: now.Wall(time.Duration(v.Born)), Counters: c, Backend: v.Address, Picked: v.Picked, Load: b.load, PathName: flow.PathBPF,
+	}, flow.End{At: now.Wall(time.Duration(e.At)), By: by, Reason: reason, ClientAddress: seen, NotTransparent: why})
+}
+
+// noteEnded remembers a flow that was ended here: the program may have told of it before.
+func (f *flows) noteEnded(r program.Ref) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended[r] = time.Now()
+}
+
+func (f *flows) wasEnded(r program.Ref) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.ended[r]
+	return ok
+}
+
+// forgetEnded is for when everything has been read that was told so long ago.
+func (f *flows) forgetEnded(before time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.ended, func(_ program.Ref, at time.Time) bool { return at.Before(before) })
 }
 
 // remove forgets a flow whose record has ended.
@@ -214,7 +265,7 @@ func (f *flows) endSessions(gone map[program.BackendID]bool) {
 
 // adopt makes records of what an earlier process has left. The names of its numbers are told.
 func (f *flows) adopt(names map[program.ServiceID]string) error {
-	return f.s.o.Program.Walk(func(v program.Flow) bool {
+	return f.s.o.Program.Walk(0, func(v program.Flow) bool {
 		if name := names[v.Service]; name != "" && (v.State == program.Open || v.State == program.HalfClosed) {
 			load := f.s.o.Registry.Acquire(name, v.Address)
 			f.add(&v, name, load, true)
@@ -237,15 +288,20 @@ func seenAs(v *program.Flow) (flow.ClientAddress, flow.NotTransparent) {
 	return "", ""
 }
 
-// idOf is the id of a flow: the same in the next process.
+// idOf is the id of a flow: the same in the next process. (FNV-1a, 64 bits.)
 func idOf(r program.Ref) flow.ID {
+	const offset, prime = 14695981039346656037, 1099511628211
+	var b [45]byte
 	client, frontend := r.Client.Addr().As16(), r.Frontend.Addr().As16()
-	b := slices.Concat(client[:], frontend[:])
-	b = binary.BigEndian.AppendUint16(b, r.Client.Port())
-	b = binary.BigEndian.AppendUint16(b, r.Frontend.Port())
-	b = append(b, byte(r.Proto))
-	b = binary.BigEndian.AppendUint64(b, r.Born)
-	h := fnv.New64a()
-	_, _ = h.Write(b) // never fails
-	return flow.ID(max(h.Sum64(), 1))
+	copy(b[:], client[:])
+	copy(b[16:], frontend[:])
+	binary.BigEndian.PutUint16(b[32:], r.Client.Port())
+	binary.BigEndian.PutUint16(b[34:], r.Frontend.Port())
+	b[36] = byte(r.Proto)
+	binary.BigEndian.PutUint64(b[37:], r.Born)
+	h := uint64(offset)
+	for _, c := range b {
+		h = (h ^ uint64(c)) * prime
+	}
+	return flow.ID(max(h, 1))
 }

@@ -11,8 +11,8 @@ import (
 
 // path is one flow that the program carries.
 type path struct {
-	flows *flows
-	ref   program.Ref
+	flows   *flows
+	ref     program.Ref
 	service program.ServiceID
 	// backend is where it goes, for as long as it lives.
 	backend program.BackendID
@@ -24,6 +24,7 @@ type path struct {
 	last   program.Flow
 	lastAt time.Time // when it was read
 	over   bool
+	half   bool // its record has been told that one side has closed
 }
 
 var _ flow.Path = (*path)(nil)
@@ -65,8 +66,20 @@ func (p *path) saw(v program.Flow) {
 	}
 }
 
+// halfClosed tells the record, once, that one side has closed.
+func (p *path) halfClosed(by flow.By) {
+	p.mu.Lock()
+	told := p.half
+	p.half = true
+	p.mu.Unlock()
+	if !told {
+		p.record.HalfClosed(by)
+	}
+}
+
 // End implements flow.Path.
 func (p *path) End(by flow.By, reason flow.Reason) {
+	p.flows.noteEnded(p.ref)
 	v, ok := p.flows.s.o.Program.Lookup(p.ref)
 	if ok && p.ref.Proto == flow.TCP {
 		p.flows.s.reset(v)
@@ -78,15 +91,20 @@ func (p *path) End(by flow.By, reason flow.Reason) {
 
 // ended takes the program's word for it.
 func (p *path) ended(v program.Flow) {
-	by := v.ClosedBy
+	by, reason := endOf(&v)
+	p.finish(v, true, by, reason)
+}
+
+// endOf is how a flow has ended that is over.
+func endOf(v *program.Flow) (by flow.By, reason flow.Reason) {
+	by, reason = v.ClosedBy, flow.ReasonClosed
 	if by == "" {
 		by = flow.ByClient
 	}
-	reason := flow.ReasonClosed
 	if v.Reset {
 		reason = flow.ReasonReset
 	}
-	p.finish(v, true, by, reason)
+	return by, reason
 }
 
 // finish closes the record, once.

@@ -67,6 +67,7 @@ func (p *pool) look(to program.Program) (used int, err error) {
 	}
 	p.waiting = p.waiting[used:]
 	p.aim(used)
+	p.service.weigh()
 	return used, p.fill(to)
 }
 

@@ -25,6 +25,7 @@ type service struct {
 	frontends map[lb.FrontendKey]program.Frontend
 	sources   map[lb.FrontendKey]sourceSet
 	gone      bool // it is not to be steered any more: its last flows are waited for
+	weighNext time.Time
 }
 
 type backend struct {
@@ -32,6 +33,7 @@ type backend struct {
 	told    program.Backend
 	wanted  program.Backend // but for how it is reached
 	load    *flow.Load      // held
+	hidden  int64           // flows without a record that are planned there: see weigh
 	gone    bool            // of the service: its last flows are waited for
 }
 
@@ -321,6 +323,7 @@ func (v *service) dropBackend(at netip.AddrPort, b *backend) error {
 	if err := v.s.o.Program.DeleteBackend(b.told.ID); err != nil {
 		return err
 	}
+	b.unseen(0)
 	v.s.o.Registry.Release(b.load)
 	delete(v.backends, at)
 	delete(v.s.told.backends, b.told.ID)

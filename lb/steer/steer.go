@@ -88,7 +88,7 @@ func New(o Options) (*Steer, error) {
 	s := &Steer{
 		o: o, log: o.Log, begun: make(chan struct{}), services: make(map[string]*service), lingering: make(map[string]*service), active: make(map[string]*service),
 		behind: make(map[string]*store.Service), lost: make(map[program.BackendID]bool),
-		told: told{services: make(map[program.ServiceID]*service), backends: make(map[program.BackendID]*backend), pools: make(map[program.PoolID]*pool)},
+		told:  told{services: make(map[program.ServiceID]*service), backends: make(map[program.BackendID]*backend), pools: make(map[program.PoolID]*pool)},
 		asked: newAsked(),
 	}
 	if s.o.Wants == nil {
@@ -134,12 +134,13 @@ func (s *Steer) ask() {
 	}
 }
 
-// beat tells the program that we are there. It does nothing else, so that nothing else can keep it.
+// beat tells the program that we are there, and how much is to be heard. It does nothing else, so that nothing else can keep it.
 func (s *Steer) beat(ctx context.Context) {
 	every := time.NewTicker(program.BeatAge / 3)
 	defer every.Stop()
 	for {
 		s.o.Program.Beat()
+		s.o.Program.TellAll(s.o.Registry.Listened())
 		select {
 		case <-ctx.Done():
 			return

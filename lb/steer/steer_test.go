@@ -228,6 +228,32 @@ func TestLeastConnections(t *testing.T) {
 	})
 }
 
+// The same where nobody is told of connections that last for less than a quarter of a second.
+func TestLeastConnectionsUnseen(t *testing.T) {
+	const backends, flows = 10, 4000
+	w := newQuietWorld(t, newKernel(t)) // it hears nothing
+	w.apply(web(backends, func(s *lb.Service) { s.Balance = lb.LeastConnections }))
+	for _, v := range w.steer.services {
+		for _, b := range v.backends {
+			if b.told.ID%2 == 0 { // half of them have more than they should
+				w.kernel.see(func() { w.kernel.open[b.told.ID] += flows })
+			}
+		}
+	}
+	w.steer.services["web"].weigh()
+	w.steer.poolsLocked()[0].stale = true
+	var idle []*pool
+	got := map[bool]int{}
+	for range flows {
+		w.steer.fillOnce(&idle)
+		v, _ := w.kernel.Lookup(w.begin())
+		got[v.Backend%2 == 0]++
+	}
+	if got[true] > flows/100 {
+		t.Errorf("%d of %d went to those that have most", got[true], flows)
+	}
+}
+
 // The next process goes on with flows, under the same numbers, and takes back what nobody asks for any more.
 func TestAdopt(t *testing.T) {
 	k := newKernel(t)

@@ -40,6 +40,7 @@ func (s *Steer) sweep(ctx context.Context) {
 		}
 		full = now
 		s.expireAsked(began)
+		s.flows.forgetEnded(began.Add(-sweepMost))
 		s.refresh()
 		if time.Since(tried) > againEvery {
 			tried = time.Now()
@@ -75,13 +76,20 @@ func (s *Steer) sweepOnce(pressed bool) error {
 		return delErr == nil
 	}
 	began := s.flows.all()
-	err := s.o.Program.Walk(func(v program.Flow) bool {
+	over := closedTime
+	if pressed {
+		over = evictAge
+	}
+	err := s.o.Program.Walk(now-min(now, uint64(over)), func(v program.Flow) bool {
 		p := s.flows.get(v.Ref)
 		if p != nil {
 			seen[p] = true
 		}
 		if p != nil && v.State != program.Closed {
 			p.saw(v)
+		}
+		if p != nil && v.State == program.HalfClosed {
+			p.halfClosed(v.ClosedBy)
 		}
 		if s.judge(&v, p, times[v.Service], now, pressed) {
 			due = append(due, v)
@@ -133,10 +141,8 @@ func (s *Steer) judge(v *program.Flow, p *path, t program.Times, now uint64, pre
 	case v.State == program.Opening:
 		return is(t.Opening) || pressed && is(evictAge)
 	case v.State == program.Closed:
-		if p != nil && is(evictAge) { // whoever was to tell has not
-			if all, ok := s.o.Program.Lookup(v.Ref); ok {
-				p.ended(all)
-			}
+		if p != nil { // whoever was to tell has not
+			s.gone(p, flow.ReasonEvicted)
 		}
 		return is(t.Closed) || pressed && is(evictAge)
 	case v.State == program.HalfClosed && is(t.HalfClosed):
@@ -189,9 +195,13 @@ func (s *Steer) found(v *program.Flow, p *path) {
 	}
 }
 
-// gone ends the record of a flow if it is not there any more.
+// gone ends the record of a flow if it is not there any more, or has been over for a while.
 func (s *Steer) gone(p *path, why flow.Reason) {
-	if _, ok := s.o.Program.Lookup(p.ref); !ok {
+	v, ok := s.o.Program.Lookup(p.ref)
+	switch now := uint64(clock.Monotonic()); {
+	case !ok:
 		p.finish(program.Flow{}, false, flow.ByBaton, why)
+	case v.State == program.Closed && now-min(now, v.LastSeen) > uint64(evictAge):
+		p.ended(v)
 	}
 }

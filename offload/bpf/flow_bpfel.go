@@ -199,7 +199,16 @@ const (
 	flowLifeStateLIFE_CLOSED        flowLifeState = 64
 	flowLifeStateLIFE_REFUSE        flowLifeState = 128
 	flowLifeStateLIFE_GONE          flowLifeState = 256
+	flowLifeStateLIFE_TOLD          flowLifeState = 1024
 	flowLifeStateLIFE_WAITS         flowLifeState = 512
+)
+
+type flowListening uint32
+
+const (
+	flowListeningLISTENS_NOT    flowListening = 0
+	flowListeningLISTENS        flowListening = 1
+	flowListeningLISTENS_TO_ALL flowListening = 2
 )
 
 type flowMember struct {
@@ -475,15 +484,17 @@ type flowScratch struct {
 		Waits   uint32
 		Picked  flowPicked
 	}
-	Frontend flowFrontend
-	Client   flowClientOf
-	Pieces   flowPieces
-	_        [4]byte
-	Event    flowSteerEvent
-	Ended    uint32
-	_        [4]byte
-	BudgetAt uint64
-	Budget   uint64
+	Frontend  flowFrontend
+	Client    flowClientOf
+	Pieces    flowPieces
+	_         [4]byte
+	Event     flowSteerEvent
+	Ended     uint32
+	WayKnown  uint32
+	TellingAt uint64
+	Telling   uint64
+	BudgetAt  uint64
+	Budget    uint64
 }
 
 type flowSeen uint32
@@ -631,7 +642,7 @@ type flowSteering struct {
 	Flows     uint64
 	Limit     uint64
 	On        uint32
-	Listened  uint32
+	Listened  flowListening
 	FirstPort uint16
 	Ports     uint16
 	Desk      uint32

@@ -186,7 +186,7 @@ func (f *Flows) find() (map[uint32]*Flow, []flowTuple, error) {
 		found = make(map[uint32]*Flow)
 		odd   []flowTuple
 	)
-	err := f.eachElement(func(t flowTuple, e flowElement6) bool {
+	err := f.eachElement(anyElement, func(t flowTuple, e flowElement6) bool {
 		if !e.steered() {
 			seen[t] = e
 		}

@@ -77,15 +77,17 @@ func (f *Flows) element(t flowTuple) (e flowElement6, err error) {
 // batchSize is how many elements are read at once.
 const batchSize = 1024
 
-// eachElement calls each for the elements of both families, until it returns false. Flows may come and go meanwhile.
-func (f *Flows) eachElement(each func(flowTuple, flowElement6) bool) error {
+// eachElement calls each for the elements of both families that are wanted, until it returns false. Flows may come and go meanwhile.
+func (f *Flows) eachElement(want func(*flowWhose, *flowLife) bool, each func(flowTuple, flowElement6) bool) error {
 	more := true
-	err := inBatches(f.maps.Flows4, func(t flowTuple4, e flowElement4) bool {
-		more = each(t.six(), e.six())
+	err := inBatches(f.maps.Flows4, func(t *flowTuple4, e *flowElement4) bool {
+		if want(&e.Whose, &e.Life) {
+			more = each(t.six(), e.six())
+		}
 		return more
 	})
 	if err == nil && more {
-		err = inBatches(f.maps.Flows6, each)
+		err = inBatches(f.maps.Flows6, func(t *flowTuple, e *flowElement6) bool { return !want(&e.Whose, &e.Life) || each(*t, *e) })
 	}
 	if err != nil {
 		return fmt.Errorf("read flows: %w", err)
@@ -94,7 +96,7 @@ func (f *Flows) eachElement(each func(flowTuple, flowElement6) bool) error {
 }
 
 // inBatches calls each for the entries of a hash table, until it returns false.
-func inBatches[K, V any](m *ebpf.Map, each func(K, V) bool) error {
+func inBatches[K, V any](m *ebpf.Map, each func(*K, *V) bool) error {
 	var (
 		cursor ebpf.MapBatchCursor
 		keys   = make([]K, batchSize)
@@ -103,7 +105,7 @@ func inBatches[K, V any](m *ebpf.Map, each func(K, V) bool) error {
 	for {
 		n, err := m.BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
-			if !each(keys[i], values[i]) {
+			if !each(&keys[i], &values[i]) {
 				return nil
 			}
 		}
@@ -115,6 +117,9 @@ func inBatches[K, V any](m *ebpf.Map, each func(K, V) bool) error {
 		}
 	}
 }
+
+// anyElement wants all.
+func anyElement(*flowWhose, *flowLife) bool { return true }
 
 // steered reports whether the program has made the flow by itself.
 func (e flowElement6) steered() bool { return e.Whose.Steered != 0 }

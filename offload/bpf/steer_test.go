@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/baton-lb/baton/internal/clock"
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 	"github.com/baton-lb/baton/lb"
@@ -130,9 +131,12 @@ func (r *steerRoad) program(t testing.TB, k kind, how program.Answer, change fun
 	return frontend.FrontendKey
 }
 
+// soon is later than anything that was seen.
+func soon() uint64 { return uint64(clock.Monotonic() + time.Minute) }
+
 func (r *steerRoad) all(t testing.TB) (all []program.Flow) {
 	t.Helper()
-	must(t, r.steer.Walk(func(f program.Flow) bool { all = append(all, f); return true }))
+	must(t, r.steer.Walk(soon(), func(f program.Flow) bool { all = append(all, f); return true }))
 	for i := range all { // of closed ones a walk does not know all
 		if whole, ok := r.steer.Lookup(all[i].Ref); ok {
 			all[i] = whole

@@ -222,7 +222,7 @@ func TestSteerAffinity(t *testing.T) {
 
 func (r *steerRoad) affinities(t testing.TB) (n int) {
 	t.Helper()
-	must(t, inBatches(r.flows.maps.SteerAffinity, func(flowClientOf, flowRemembered) bool { n++; return true }))
+	must(t, inBatches(r.flows.maps.SteerAffinity, func(*flowClientOf, *flowRemembered) bool { n++; return true }))
 	return n
 }
 

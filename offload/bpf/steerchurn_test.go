@@ -33,7 +33,7 @@ func TestSteerChurn(t *testing.T) {
 				default:
 				}
 				var over []program.Flow
-				err := r.steer.Walk(func(f program.Flow) bool {
+				err := r.steer.Walk(soon(), func(f program.Flow) bool {
 					if f.State == program.Closed {
 						over = append(over, f)
 					}

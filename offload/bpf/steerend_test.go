@@ -232,6 +232,7 @@ func TestSteerEvents(t *testing.T) {
 		}
 		return nil
 	})
+	r.steer.TellAll(true)
 	eachSteered(t, onlyTCP, func(t *testing.T, k kind) {
 		vip := r.program(t, k, program.ByTable, nil)
 		mu.Lock()

@@ -1,11 +1,11 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
 
@@ -15,8 +15,8 @@ import (
 
 // How often the ring is looked into: nobody is woken for an event. The longer nothing happens, the less often.
 const (
-	shortestPoll = 2 * time.Millisecond
-	longestPoll  = 16 * time.Millisecond
+	shortestPoll = 5 * time.Millisecond
+	longestPoll  = 20 * time.Millisecond
 )
 
 // mostEvents is how many are handed over at once.
@@ -24,11 +24,13 @@ const mostEvents = 4096
 
 // Events calls f for what happens, until the program is closed.
 func (s *Steer) Events(f func([]program.Event)) {
-	atomic.StoreUint32(&s.settings.Listened, 1)
-	defer atomic.StoreUint32(&s.settings.Listened, 0)
+	s.listen(flowListeningLISTENS)
+	defer s.listen(flowListeningLISTENS_NOT)
+	var events []program.Event // used again and again
 	wait := shortestPoll
 	for {
-		events, err := s.poll(wait)
+		var err error
+		events, err = s.poll(events[:0], wait)
 		if len(events) > 0 {
 			f(events)
 		}
@@ -42,8 +44,23 @@ func (s *Steer) Events(f func([]program.Event)) {
 	}
 }
 
+// TellAll has everything told, and at once.
+func (s *Steer) TellAll(all bool) {
+	if all {
+		s.listened().CompareAndSwap(uint32(flowListeningLISTENS), uint32(flowListeningLISTENS_TO_ALL))
+	} else {
+		s.listened().CompareAndSwap(uint32(flowListeningLISTENS_TO_ALL), uint32(flowListeningLISTENS))
+	}
+}
+
+func (s *Steer) listen(to flowListening) { s.listened().Store(uint32(to)) }
+
+func (s *Steer) listened() *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&s.settings.Listened))
+}
+
 // poll reads what there is after a time. The error is for good.
-func (s *Steer) poll(after time.Duration) (events []program.Event, err error) {
+func (s *Steer) poll(events []program.Event, after time.Duration) ([]program.Event, error) {
 	var r ringbuf.Record
 	s.events.SetDeadline(time.Now().Add(after))
 	for len(events) < mostEvents {
@@ -61,18 +78,18 @@ func (s *Steer) poll(after time.Duration) (events []program.Event, err error) {
 	return events, nil
 }
 
-var kinds = map[flowSteerHappening]program.Kind{
+var kinds = [...]program.Kind{
 	flowSteerHappeningSTEER_OPENED: program.Opened, flowSteerHappeningSTEER_HALF_SHUT: program.HalfShut, flowSteerHappeningSTEER_ENDED: program.Ended,
 }
 
 // event reads one.
 func (s *Steer) event(b []byte) (program.Event, bool) {
 	var e flowSteerEvent
-	if n, err := binary.Decode(b, binary.NativeEndian, &e); err != nil || n != len(b) {
+	if len(b) != int(unsafe.Sizeof(e)) {
 		return program.Event{}, false
 	}
-	kind, ok := kinds[e.Happening]
-	if !ok {
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&e)), len(b)), b) // as the program has it: there are tens of thousands a second
+	if int(e.Happening) >= len(kinds) {
 		return program.Event{}, false
 	}
 	w := steeredFlow{program.Flow{
@@ -83,10 +100,12 @@ func (s *Steer) event(b []byte) (program.Event, bool) {
 		Service: program.ServiceID(e.Service),
 	}}
 	w.be(e.Whose, e.State)
-	if kind == program.Ended {
+	out := program.Event{Kind: kinds[e.Happening], At: e.At, Told: e.State&flowLifeStateLIFE_TOLD != 0}
+	if out.Kind == program.Ended {
 		w.Counters = flow.Counters{
 			BytesToBackend: e.Bytes[ToBackend], PacketsToBackend: e.Packets[ToBackend], BytesToClient: e.Bytes[ToClient], PacketsToClient: e.Packets[ToClient],
 		}
 	}
-	return program.Event{Kind: kind, Flow: w.Flow}, true
+	out.Flow = w.Flow
+	return out, true
 }

@@ -13,14 +13,12 @@ import (
 )
 
 // Walk calls f for every flow there is, until it returns false.
-func (s *Steer) Walk(f func(program.Flow) bool) error {
+func (s *Steer) Walk(since uint64, f func(program.Flow) bool) error {
 	if err := s.expire(); err != nil {
 		return fmt.Errorf("walk flows: %w", err)
 	}
-	err := s.flows.eachElement(func(t flowTuple, e flowElement6) bool {
-		if !e.steered() || Direction(e.Whose.Direction) != ToBackend || e.Life.State&uint32(flowLifeStateLIFE_GONE) != 0 {
-			return true
-		}
+	want := wanted{since: uint32(since >> lastShift)}
+	err := s.flows.eachElement(want.element, func(t flowTuple, e flowElement6) bool {
 		w := s.forth(t, e)
 		if w.State != program.Closed { // of those there are most, and their end has been told
 			w = s.andBack(w, e)
@@ -31,6 +29,20 @@ func (s *Steer) Walk(f func(program.Flow) bool) error {
 		return fmt.Errorf("walk flows: %w", err)
 	}
 	return nil
+}
+
+// wanted is which elements a walk is about: those towards backends, and of closed flows only old ones. Most are not.
+type wanted struct{ since uint32 }
+
+func (w wanted) element(of *flowWhose, l *flowLife) bool {
+	const closed, gone = uint32(flowLifeStateLIFE_CLOSED), uint32(flowLifeStateLIFE_GONE)
+	switch {
+	case of.Steered == 0 || Direction(of.Direction) != ToBackend || l.State&gone != 0:
+		return false
+	case l.State&closed != 0:
+		return int32(w.since-l.Last) > 0
+	}
+	return true
 }
 
 // Lookup finds a flow by its identity.
@@ -178,7 +190,7 @@ func (s *Steer) expire() error {
 		now  = uint64(clock.Monotonic())
 		old  []flowClientOf
 	)
-	err := inBatches(s.flows.maps.SteerAffinity, func(k flowClientOf, r flowRemembered) bool {
+	err := inBatches(s.flows.maps.SteerAffinity, func(k *flowClientOf, r *flowRemembered) bool {
 		age, ok := ages[k.Service]
 		if !ok {
 			var of flowService
@@ -188,7 +200,7 @@ func (s *Steer) expire() error {
 			ages[k.Service] = age
 		}
 		if r.At+age < now {
-			old = append(old, k)
+			old = append(old, *k)
 		}
 		return true
 	})

@@ -36,14 +36,17 @@ type Program interface {
 	Open(BackendID) int64
 
 	// Events calls f for what happens, from one goroutine at a time, and returns when the program is closed. What was lost because nobody
-	// read fast enough is counted. Before it is called nothing is kept.
+	// read fast enough is counted. Before it is called nothing is kept. The events are only valid during the call.
 	Events(f func([]Event))
+	// TellAll has everything told, and at once. Without it HalfShut is not, and where there are many connections Opened is only of
+	// those that last for a while.
+	TellAll(bool)
 	// Asks calls f for the first packet of each flow at pools whose answer is ByPacket, one after the other, until the program is closed.
 	// It may be called more than once for a flow. The error says why nobody is asked.
 	Asks(f func(Ask) BackendID) error
-	// Walk calls f for every flow there is, in no order and over no single moment, until it returns false. Of those that are
-	// closed what went to the client may be missing.
-	Walk(f func(Flow) bool) error
+	// Walk calls f for every flow there is, in no order and over no single moment, until it returns false. Those that are closed
+	// are left out if they were seen after since, and of the others what went to the client may be missing.
+	Walk(since uint64, f func(Flow) bool) error
 	// Lookup finds a flow by its identity.
 	Lookup(Ref) (Flow, bool)
 	// Delete forgets flows that still are what they were when they were read, unless a packet has come since and busy is not to be deleted. It returns how many.
@@ -214,6 +217,8 @@ const (
 type Event struct {
 	Kind Kind
 	Flow Flow
+	At   uint64 // CLOCK_MONOTONIC in ns
+	Told bool   // Ended: so was Opened
 }
 
 // Kind of event.

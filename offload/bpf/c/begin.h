@@ -79,6 +79,30 @@ static __always_inline int zero(const struct address *a)
 	return !(a->words[0] | a->words[1] | a->words[2] | a->words[3]);
 }
 
+/* route asks for the way out of a packet of that length. It reports 0 if there is none; mtu is less than the length if
+ * the packet does not fit it, and then nothing else is known. */
+static __noinline int route(struct __sk_buff *skb, const struct question *q, __u32 length, struct out *out)
+{
+	struct scratch *s = scratch();
+	long err;
+
+	if (!s)
+		return 0;
+	ask(&s->fib, q, length > 0xffff ? 0xffff : length);
+	err = bpf_fib_lookup(skb, &s->fib, sizeof(s->fib), 0);
+	if (err == BPF_FIB_LKUP_RET_FRAG_NEEDED) {
+		out->mtu = s->fib.tot_len;
+		return 1;
+	}
+	if (err != BPF_FIB_LKUP_RET_SUCCESS && err != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return 0;
+	out->mtu = length;
+	out->device = s->fib.ifindex;
+	out->next.nh_family = s->fib.family;
+	__builtin_memcpy(out->next.ipv6_nh, s->fib.ipv6_dst, sizeof(out->next.ipv6_nh));
+	return 1;
+}
+
 /* towards looks for the way to a backend from an address, for a flow's first packet. It reports 0 when this host does not
  * forward there: its own stack sees to the packet then. */
 static __noinline int towards(struct __sk_buff *skb, const struct packet *p, const struct address *from, const struct backend *b)
@@ -94,7 +118,10 @@ static __noinline int towards(struct __sk_buff *skb, const struct packet *p, con
 	s->question.protocol = p->tuple.protocol;
 	s->question.ipv6 = p->ipv6;
 	s->question.device = skb->ifindex;
-	return look(skb, &s->question, 0, 0, &s->out);
+	if (!route(skb, &s->question, p->segment, &s->out))
+		return 0;
+	s->way_known = p->segment <= s->out.mtu;
+	return s->way_known || look(skb, &s->question, 0, 0, &s->out);
 }
 
 /* beside reports whether a backend would answer the client by itself, past this host: they are on one link. */
@@ -200,6 +227,8 @@ static __always_inline long way_back(struct packet *p, const struct backend *b, 
 		err = put_element(&s->back, &p->tuple.destination, &p->tuple.source, ports, p->ipv6);
 	if (err != -EEXIST || zero(&b->masked))
 		return err;
+	if (keep)
+		s->way_known = 0;
 	s->back.destination = b->masked;
 	t.first = all->first_port;
 	t.count = all->ports;
@@ -293,8 +322,8 @@ static __noinline int place(struct __sk_buff *skb, struct packet *p, const struc
 	keep = at->keep && b->keep;
 	if (!towards(skb, p, keep || zero(&b->masked) ? &p->tuple.source : &b->masked, b))
 		return TC_ACT_UNSPEC;
-	if (beside(skb, p, b))
-		keep = 0;
+	if (keep && beside(skb, p, b))
+		keep = s->way_known = 0; /* it may be another from there */
 	if (!keep && zero(&b->masked))
 		return TC_ACT_UNSPEC;
 	return make(keep);

@@ -71,12 +71,51 @@ static __noinline void announce(const struct found *f, const struct packet *p, _
 		steer_count(STEER_COUNT_EVENTS_LOST);
 }
 
+/* A CPU tells at once of so many beginnings in about 17 ms. Of the others userspace hears when they have lasted for a while, or at
+ * their end: with many at a time it would be busy with flows that are over when it looks. */
+#define TOLD_PER_TICK 16
+#define TOLD_SHIFT 24
+#define TOLD_AFTER 50000000ULL /* ns */
+
+static __always_inline int tells(__u8 protocol)
+{
+	struct steering *all = steering();
+	struct scratch *s = scratch();
+	__u64 tick = bpf_ktime_get_coarse_ns() >> TOLD_SHIFT;
+
+	if (!s || !all)
+		return 0;
+	if (protocol != IPPROTO_TCP || get(all->listened) == LISTENS_TO_ALL)
+		return 1;
+	if (s->telling_at != tick) {
+		s->telling_at = tick;
+		s->telling = TOLD_PER_TICK;
+	}
+	return s->telling ? s->telling-- : 0;
+}
+
+/* tell_begun tells of a flow that it is open, once. */
+static __noinline void tell_begun(const struct found *f, struct life *forth, const struct packet *p, __u32 state)
+{
+	if (!tells(p->tuple.protocol))
+		return;
+	__sync_fetch_and_or(&forth->state, LIFE_TOLD);
+	announce(f, p, state, STEER_OPENED);
+}
+
 static __always_inline int too_many(const struct whose *w, __u32 now)
 {
 	__u32 service = service_of(w);
 	struct service *s = bpf_map_lookup_elem(&steer_services, &service);
 
 	return s && s->connections && now > s->connections;
+}
+
+static __always_inline int listens_to_all(void)
+{
+	struct steering *all = steering();
+
+	return all && get(all->listened) == LISTENS_TO_ALL;
 }
 
 /* settle does what a change of state asks for. Of flows that open at the same time those beyond the service's limit are
@@ -96,11 +135,11 @@ static __noinline void settle(const struct found *f, struct life *forth, const s
 		return;
 	}
 	if (change > 0)
-		announce(f, p, is, STEER_OPENED);
+		tell_begun(f, forth, p, is);
 	if (is & LIFE_CLOSED && !(was & LIFE_CLOSED)) {
 		if (s)
 			s->ended = is; /* told when this packet is counted */
-	} else if (fins && !(was & (LIFE_FIN_CLIENT | LIFE_FIN_BACKEND)))
+	} else if (fins && !(was & (LIFE_FIN_CLIENT | LIFE_FIN_BACKEND)) && listens_to_all())
 		announce(f, p, is, STEER_HALF_SHUT);
 }
 

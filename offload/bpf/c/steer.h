@@ -167,6 +167,7 @@ enum life_state {
 	LIFE_CLOSED = 1 << 6,
 	LIFE_REFUSE = 1 << 7, /* userspace has ended it: what comes is answered with a reset */
 	LIFE_GONE = 1 << 8,   /* somebody is deleting it */
+	LIFE_TOLD = 1 << 10,  /* of its beginning userspace has been told */
 	LIFE_WAITS = 1 << 9,  /* its first datagrams are on their way through the process; the others follow them */
 };
 
@@ -213,13 +214,20 @@ struct steer_event {
 
 _Static_assert(sizeof(struct steer_event) == 152, "no holes");
 
+/* To which events somebody listens. */
+enum listening {
+	LISTENS_NOT,
+	LISTENS,        /* a flow's end, and its beginning: that of one that is short, among many, comes with its end */
+	LISTENS_TO_ALL, /* whatever happens, at once */
+};
+
 /* One for the program. Userspace writes all but flows and asking, and without system calls. */
 struct steering {
 	__u64 beat;     /* CLOCK_MONOTONIC in ns: when the process was last there */
 	__u64 flows;    /* there are */
 	__u64 limit;    /* for so many there is room */
 	__u32 on;       /* there has been a frontend */
-	__u32 listened; /* to events */
+	enum listening listened;
 	__u16 first_port; /* of those that masked clients come from */
 	__u16 ports;
 	__u32 desk;      /* the device that first packets go to; 0 = nobody asks for them */

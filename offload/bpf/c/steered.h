@@ -5,30 +5,6 @@
 
 #include "begin.h"
 
-/* route asks for the way out of a packet of that length. It reports 0 if there is none; mtu is less than the length if
- * the packet does not fit it, and then nothing else is known. */
-static __noinline int route(struct __sk_buff *skb, const struct question *q, __u32 length, struct out *out)
-{
-	struct scratch *s = scratch();
-	long err;
-
-	if (!s)
-		return 0;
-	ask(&s->fib, q, length > 0xffff ? 0xffff : length);
-	err = bpf_fib_lookup(skb, &s->fib, sizeof(s->fib), 0);
-	if (err == BPF_FIB_LKUP_RET_FRAG_NEEDED) {
-		out->mtu = s->fib.tot_len;
-		return 1;
-	}
-	if (err != BPF_FIB_LKUP_RET_SUCCESS && err != BPF_FIB_LKUP_RET_NO_NEIGH)
-		return 0;
-	out->mtu = length;
-	out->device = s->fib.ifindex;
-	out->next.nh_family = s->fib.family;
-	__builtin_memcpy(out->next.ipv6_nh, s->fib.ipv6_dst, sizeof(out->next.ipv6_nh));
-	return 1;
-}
-
 /* readdress changes the network header only. */
 static __always_inline long readdress(struct __sk_buff *skb, struct packet *p, const struct address *from, const struct address *to)
 {
@@ -194,7 +170,7 @@ static __noinline int steered(struct __sk_buff *skb, struct found *f, struct pac
 	}
 	if (p->hops <= 1)
 		return unfit(skb, f, p, FLOW_COUNT_EXPIRED);
-	if (!out_of(skb, f, p)) {
+	if (!s->way_known && !out_of(skb, f, p)) {
 		count(FLOW_COUNT_NO_WAY, 1);
 		return TC_ACT_SHOT;
 	}
@@ -212,6 +188,8 @@ static __noinline int steered(struct __sk_buff *skb, struct found *f, struct pac
 	if (!udp && get(forth->state) & LIFE_REFUSE) /* one too many: its backend has not heard of it yet */
 		return refuse(skb, f, p);
 	carry_steered(f, forth, p, bytes);
+	if ((state & (LIFE_OPEN | LIFE_TOLD | LIFE_CLOSED)) == LIFE_OPEN && bpf_ktime_get_coarse_ns() - born(&f->element->whose, forth) > TOLD_AFTER)
+		tell_begun(f, forth, p, state);
 	if (s->ended)
 		tell_end(f, p);
 	return send_steered(skb, f, p, to_stack);
@@ -242,6 +220,7 @@ __noinline int steer(struct __sk_buff *skb)
 	if (!s)
 		return TC_ACT_UNSPEC;
 	p = &s->packet;
+	s->way_known = 0;
 	if (find(&p->tuple, p->ipv6, &f)) {
 		if (f.slot)
 			return HANDED_OFF;

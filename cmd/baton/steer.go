@@ -6,8 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/steer"
+	steering "github.com/baton-lb/baton/lb/steer/program"
 	"github.com/baton-lb/baton/offload"
 	"github.com/baton-lb/baton/offload/bpf"
 )
@@ -21,31 +21,23 @@ func steerPorts(p offload.PortParams) bpf.SteerOptions {
 // reach finds how backends are reached, for mode steer.
 type reach struct {
 	addresses []netip.Addr // source.addresses
-	keeps     func(client, backend netip.Addr) (flow.NotTransparent, bool)
+	keeps     func(backend netip.Addr) steering.Keep
 }
 
-// stranger is a client of the backend's family that is on no network of this host (RFC 5737, RFC 3849).
-func stranger(backend netip.Addr) netip.Addr {
-	if backend.Is4() {
-		return netip.MustParseAddr("192.0.2.1")
-	}
-	return netip.MustParseAddr("2001:db8::1")
-}
-
-// To says which address of this host a backend sees instead of a client's, and whether it may see the client's.
-func (r reach) To(backend netip.Addr) (masked netip.Addr, keep bool, err error) {
-	why, _ := r.keeps(stranger(backend), backend)
+// To says which address of this host a backend sees instead of a client's, and which clients' it may see.
+func (r reach) To(backend netip.Addr) (masked netip.Addr, keep steering.Keep, err error) {
+	keep = r.keeps(backend)
 	for _, a := range r.addresses {
 		if a.Is4() == backend.Is4() {
-			return a, why == "", nil
+			return a, keep, nil
 		}
 	}
 	routes, err := netlink.RouteGet(backend.AsSlice())
 	if err != nil || len(routes) == 0 {
-		return netip.Addr{}, false, fmt.Errorf("find the route to %s: %w", backend, err)
+		return netip.Addr{}, keep, fmt.Errorf("find the route to %s: %w", backend, err)
 	}
 	masked, _ = netip.AddrFromSlice(routes[0].Src)
-	return masked.Unmap(), why == "", nil
+	return masked.Unmap(), keep, nil
 }
 
 // openSteer has flows of mode steer begin in the kernel. Without it the relay takes them: it listens at their frontends too.
@@ -54,9 +46,7 @@ func (in *instance) openSteer(addresses []netip.Addr) {
 	if err == nil {
 		in.steer, err = steer.New(steer.Options{
 			Program: p, Registry: in.registry, Log: in.log, Poke: in.poker(),
-			Reach: reach{addresses, func(client, backend netip.Addr) (flow.NotTransparent, bool) {
-				return in.transparency.Ask(client, backend)
-			}}.To,
+			Reach: reach{addresses, in.transparency.Keep}.To,
 		})
 	}
 	if err != nil {

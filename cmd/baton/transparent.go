@@ -11,6 +11,7 @@ import (
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/relay"
+	steering "github.com/baton-lb/baton/lb/steer/program"
 	"github.com/baton-lb/baton/lb/store"
 	"github.com/baton-lb/baton/offload/bpf"
 	"github.com/baton-lb/baton/offload/transparent"
@@ -50,6 +51,16 @@ func (t *transparency) Ask(client, backend netip.Addr) (why flow.NotTransparent,
 		}
 	}
 	return it.Ask(client, backend)
+}
+
+// Keep says which clients' addresses a backend may see of flows that the kernel carries from the first packet.
+func (t *transparency) Keep(backend netip.Addr) steering.Keep {
+	it := t.it.Load()
+	if it == nil {
+		return steering.Keep{}
+	}
+	here, tunnel := it.Way(backend)
+	return steering.Keep{Near: !here, Far: !tunnel, Beside: !t.node}
 }
 
 // Program implements store.Programmer, for the phase in which backends become known.

@@ -37,8 +37,7 @@ type wantedPool struct {
 type wantedFrontend struct {
 	outside, inside selection
 	sources         []program.Source
-	closed          program.Verdict
-	keep            bool
+	others          program.Source // that sources say nothing of
 }
 
 // How long the program keeps a flow that has not begun, and one that is over.
@@ -86,10 +85,10 @@ func affinityOf(s *store.Service) time.Duration {
 }
 
 func (w *wanted) addFrontend(s *store.Service, f *store.Frontend) {
-	r := rulesOf(&s.Service, f.Frontend)
-	sources, closed := r.flatten()
+	r := rulesOf(&s.Service, f.Frontend, keeps(s, f))
+	sources, others := r.flatten()
 	w.frontends[f.FrontendKey] = wantedFrontend{
-		outside: w.addPool(s, f, false), inside: w.addPool(s, f, true), sources: sources, closed: closed, keep: keeps(s, f),
+		outside: w.addPool(s, f, false), inside: w.addPool(s, f, true), sources: sources, others: others,
 	}
 }
 

@@ -209,7 +209,7 @@ func (v *service) tellFrontends() error {
 
 func (v *service) tellFrontend(k lb.FrontendKey, w wantedFrontend) error {
 	next := program.Frontend{
-		FrontendKey: k, Service: v.id, Outside: v.pools[w.outside].id, Inside: v.pools[w.inside].id, Closed: w.closed, Keep: w.keep,
+		FrontendKey: k, Service: v.id, Outside: v.pools[w.outside].id, Inside: v.pools[w.inside].id, Closed: w.others.Verdict, Keep: w.others.Keep,
 	}
 	set, had := v.sources[k]
 	if len(w.sources) > 0 && !(had && slices.Equal(set.told, w.sources)) {

@@ -24,9 +24,9 @@ type Options struct {
 	// Wants says which services are steered; nil = Wants.
 	Wants func(*store.Service) bool
 
-	// Reach says how a backend is reached: the address of this host that clients are masked with, and whether answers to a
-	// client's own address pass by here. It is asked when a backend comes, when its service changes, and by Refresh.
-	Reach func(backend netip.Addr) (masked netip.Addr, keep bool, err error)
+	// Reach says how a backend is reached: the address of this host that clients are masked with, and whose answers to their own
+	// address pass by here. It is asked when a backend comes, when its service changes, and by Refresh.
+	Reach func(backend netip.Addr) (masked netip.Addr, keep program.Keep, err error)
 
 	// Poke has a peer send an acknowledgement to the other end of its connection, so that the program has something to answer
 	// with a reset; nil = peers are reset when they send the next time.

@@ -94,7 +94,7 @@ func TestSources(t *testing.T) {
 	} {
 		list, others := tt.rules.flatten()
 		for client, want := range tt.want {
-			got, longest := others, -1
+			got, longest := others.Verdict, -1
 			for _, s := range list {
 				if s.Prefix.Contains(netip.MustParseAddr(client)) && s.Prefix.Bits() > longest {
 					got, longest = s.Verdict, s.Prefix.Bits()
@@ -103,6 +103,31 @@ func TestSources(t *testing.T) {
 			if got != want {
 				t.Errorf("%s: %s is %d, want %d: %v", tt.name, client, got, want, list)
 			}
+		}
+	}
+}
+
+// Addresses are kept of those who are said, and of all where nobody is.
+func TestKeepSources(t *testing.T) {
+	pods := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
+	for _, tt := range []struct {
+		rules        rules
+		pod, another bool
+	}{
+		{rules{}, false, false},
+		{rules{keep: pods}, false, false},
+		{rules{keeps: true}, true, true},
+		{rules{keeps: true, keep: pods}, true, false},
+		{rules{keeps: true, keep: pods, inside: pods}, true, false},
+		{rules{keeps: true, inside: pods}, true, true},
+	} {
+		list, others := tt.rules.flatten()
+		pod := others.Keep
+		for _, s := range list {
+			pod = s.Keep
+		}
+		if pod != tt.pod || others.Keep != tt.another {
+			t.Errorf("%+v: pods %v, others %v", tt.rules, pod, others.Keep)
 		}
 	}
 }

@@ -49,11 +49,11 @@ func newQuietWorld(t *testing.T, k *kernel) *world {
 	var err error
 	w.steer, err = New(Options{
 		Program: k, Registry: registry, Wants: func(*store.Service) bool { return true },
-		Reach: func(backend netip.Addr) (netip.Addr, bool, error) {
+		Reach: func(backend netip.Addr) (netip.Addr, program.Keep, error) {
 			if w.noWay.Load() && backend == backendAt(0).Addr() {
-				return netip.Addr{}, false, errors.New("no route")
+				return netip.Addr{}, program.Keep{}, errors.New("no route")
 			}
-			return netip.MustParseAddr("10.202.1.1"), false, nil
+			return netip.MustParseAddr("10.202.1.1"), program.Keep{}, nil
 		},
 	})
 	if err != nil {

@@ -34,8 +34,7 @@ type flowBackend struct {
 	Port    uint16
 	Ipv6    uint8
 	Takes   uint8
-	Keep    uint8
-	Pad     [3]uint8
+	Keep    flowKeep
 	Limit   uint32
 	Service uint32
 }
@@ -55,6 +54,7 @@ const (
 	flowClientCLIENT_REFUSED flowClient = 2
 	flowClientCLIENT_DROPPED flowClient = 3
 	flowClientCLIENT_UNSAID  flowClient = 4
+	flowClientCLIENT_KEPT    flowClient = 256
 )
 
 type flowClientOf struct {
@@ -111,7 +111,7 @@ type flowEntrance struct {
 	Inside  uint32
 	Sources uint32
 	Closed  flowClient
-	Keep    uint32
+	Pad     uint32
 }
 
 type flowEvent struct {
@@ -175,6 +175,14 @@ const (
 	flowHappeningEVENT_RESET   flowHappening = 3
 	flowHappeningEVENT_STALE   flowHappening = 4
 	flowHappeningEVENT_TOO_BIG flowHappening = 5
+)
+
+type flowKeep uint32
+
+const (
+	flowKeepKEEP        flowKeep = 1
+	flowKeepKEEP_FAR    flowKeep = 2
+	flowKeepKEEP_BESIDE flowKeep = 4
 )
 
 type flowLife struct {

@@ -106,7 +106,7 @@ func (r *steerRoad) program(t testing.TB, k kind, how program.Answer, change fun
 	for i, l := range r.BackendLinks {
 		b := program.Backend{
 			ID: program.BackendID(i + 1), Service: theService, Address: netip.AddrPortFrom(k.of(l.B), backendPort), Takes: true,
-			Masked: k.of(l.A), Keep: true,
+			Masked: k.of(l.A), Keep: program.Keep{Near: true, Far: true, Beside: true},
 		}
 		backends = append(backends, b)
 		pool.Members = append(pool.Members, b.ID)

@@ -88,7 +88,7 @@ func (r *steerRoad) take(t testing.TB, id program.BackendID, k kind, takes bool)
 	t.Helper()
 	l := r.BackendLinks[id-1]
 	must(t, r.steer.SetBackend(program.Backend{
-		ID: id, Service: theService, Address: netip.AddrPortFrom(k.of(l.B), backendPort), Masked: k.of(l.A), Keep: true, Takes: takes,
+		ID: id, Service: theService, Address: netip.AddrPortFrom(k.of(l.B), backendPort), Masked: k.of(l.A), Keep: program.Keep{Near: true, Far: true, Beside: true}, Takes: takes,
 	}))
 }
 

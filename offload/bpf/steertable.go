@@ -71,7 +71,7 @@ func (s *Steer) SetBackend(b program.Backend) error {
 	}
 	e := flowBackend{
 		Address: flowAddress(addressKey(b.Address.Addr())), Port: wirePort(b.Address.Port()), Ipv6: bit(!b.Address.Addr().Unmap().Is4()),
-		Takes: bit(b.Takes), Keep: bit(b.Keep), Limit: b.Limit, Service: uint32(b.Service),
+		Takes: bit(b.Takes), Keep: steerKeep(b.Keep), Limit: b.Limit, Service: uint32(b.Service),
 	}
 	if b.Masked.IsValid() {
 		e.Masked = flowAddress(addressKey(b.Masked))
@@ -86,12 +86,31 @@ func (s *Steer) SetBackend(b program.Backend) error {
 func backendOf(id uint32, e flowBackend) program.Backend {
 	b := program.Backend{
 		ID: program.BackendID(id), Service: program.ServiceID(e.Service), Address: addrPort(e.Address, e.Port),
-		Takes: e.Takes != 0, Limit: e.Limit, Keep: e.Keep != 0,
+		Takes: e.Takes != 0, Limit: e.Limit, Keep: keepOf(e.Keep),
 	}
 	if e.Masked != (flowAddress{}) {
 		b.Masked = addrPort(e.Masked, 0).Addr()
 	}
 	return b
+}
+
+// steerKeep is whom a backend may see: nobody if it may not see those who are near.
+func steerKeep(k program.Keep) (bits flowKeep) {
+	if !k.Near {
+		return 0
+	}
+	bits = flowKeepKEEP
+	if k.Far {
+		bits |= flowKeepKEEP_FAR
+	}
+	if k.Beside {
+		bits |= flowKeepKEEP_BESIDE
+	}
+	return bits
+}
+
+func keepOf(k flowKeep) program.Keep {
+	return program.Keep{Near: k&flowKeepKEEP != 0, Far: k&flowKeepKEEP_FAR != 0, Beside: k&flowKeepKEEP_BESIDE != 0}
 }
 
 func bit(b bool) uint8 {
@@ -121,9 +140,14 @@ var (
 	}
 )
 
+// steerClient is what a client is, and whether its address is kept.
+func steerClient(v program.Verdict, keep bool) flowClient {
+	return clients[v] | flowClient(bit(keep))*flowClientCLIENT_KEPT
+}
+
 func verdictOf(c flowClient) program.Verdict {
 	for v, of := range clients {
-		if of == c {
+		if of == c&^flowClientCLIENT_KEPT {
 			return program.Verdict(v)
 		}
 	}
@@ -143,7 +167,7 @@ func answerOf(a flowPoolAnswer) program.Answer {
 func (s *Steer) SetFrontend(f program.Frontend) error {
 	e := flowEntrance{
 		Service: uint32(f.Service), Outside: uint32(f.Outside), Inside: uint32(f.Inside), Sources: uint32(f.Sources),
-		Closed: clients[f.Closed], Keep: uint32(bit(f.Keep)),
+		Closed: steerClient(f.Closed, f.Keep),
 	}
 	if err := s.flows.maps.SteerFrontends.Put(steerFrontend(f.FrontendKey), e); err != nil {
 		return fmt.Errorf("tell frontend %s: %w", f.FrontendKey, err)
@@ -160,7 +184,7 @@ func frontendOf(k flowFrontend, e flowEntrance) program.Frontend {
 	return program.Frontend{
 		FrontendKey: lb.FrontendKey{Proto: flow.Proto(k.Protocol), Address: addrPort(k.Address, k.Port)},
 		Service:     program.ServiceID(e.Service), Outside: program.PoolID(e.Outside), Inside: program.PoolID(e.Inside),
-		Sources: program.SourcesID(e.Sources), Closed: verdictOf(e.Closed), Keep: e.Keep != 0,
+		Sources: program.SourcesID(e.Sources), Closed: verdictOf(e.Closed), Keep: e.Closed&flowClientCLIENT_KEPT != 0,
 	}
 }
 
@@ -229,7 +253,7 @@ func (s *Steer) forgetSources(of sourcesOf) error {
 func steerSources(set uint32, sources []program.Source) map[flowSource]flowClient {
 	entries := map[flowSource]flowClient{steerSource(set, netip.PrefixFrom(netip.IPv4Unspecified(), 0)): flowClientCLIENT_UNSAID}
 	for _, src := range sources {
-		entries[steerSource(set, src.Prefix.Masked())] = clients[src.Verdict]
+		entries[steerSource(set, src.Prefix.Masked())] = steerClient(src.Verdict, src.Keep)
 	}
 	return entries
 }

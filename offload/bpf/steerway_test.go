@@ -156,7 +156,7 @@ func TestSteerHairpin(t *testing.T) {
 		for _, to := range []*testnet.Host{client, backend} {
 			vip := r.program(t, k, program.ByTable, func(_ *program.Service, _ []program.Backend, p *program.Pool, _ *program.Frontend) {
 				must(t, r.steer.SetBackend(program.Backend{
-					ID: 1, Service: theService, Address: netip.AddrPortFrom(addr(to, ipv6), backendPort), Takes: true, Keep: true, Masked: addr(balancer, ipv6),
+					ID: 1, Service: theService, Address: netip.AddrPortFrom(addr(to, ipv6), backendPort), Takes: true, Keep: program.Keep{Near: true, Far: true, Beside: true}, Masked: addr(balancer, ipv6),
 				}))
 				p.Table = []program.BackendID{1}
 			})

@@ -170,6 +170,9 @@ func (t *Transparent) Ask(client, backend netip.Addr) (why flow.NotTransparent, 
 	return t.ways.ask(client, backend)
 }
 
+// Way says whether an address is this host's own, and whether it is reached by a tunnel to another host.
+func (t *Transparent) Way(a netip.Addr) (here, tunnel bool) { return t.ways.way(a) }
+
 func (t *Transparent) serves(family int) *atomic.Bool {
 	if family == netlink.FAMILY_V4 {
 		return &t.serves4

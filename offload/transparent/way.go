@@ -94,6 +94,13 @@ func (w *ways) ask(client, backend netip.Addr) (why flow.NotTransparent, bridged
 	return judge(c, b, w.node), c.bridge && c.device == b.device
 }
 
+func (w *ways) way(a netip.Addr) (here, tunnel bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := w.toLocked(a)
+	return found.local, found.tunnel
+}
+
 func (w *ways) toLocked(a netip.Addr) way {
 	now := w.now()
 	if found, ok := w.by[a]; ok && now.Sub(found.asked) < wayLifetime {

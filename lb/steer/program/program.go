@@ -99,7 +99,15 @@ type Backend struct {
 	Takes   bool       // new flows; else only those that it has
 	Limit   uint32     // open flows at once; 0 = none
 	Masked  netip.Addr // from which clients reach it when their address is not kept
-	Keep    bool       // the address of a client may be kept: answers to it pass by here
+	Keep    Keep       // whose clients' address it may see
+}
+
+// Keep says which clients' addresses a backend may see, since its answers to them pass by here: those of clients that are next to
+// us on another link than the backend, and ...
+type Keep struct {
+	Near   bool // those at all; else nobody's
+	Far    bool // those behind a router on another link
+	Beside bool // those behind a router on the link on which the backend is next to us
 }
 
 // Pool is the backends that new flows of some clients at some frontends may go to.
@@ -145,13 +153,14 @@ type Frontend struct {
 	Inside  PoolID    // for SourceInside; 0 = as Outside
 	Sources SourcesID // 0 = everybody is outside
 	Closed  Verdict   // of clients that Sources says nothing of: SourceOutside, SourceRefused or SourceDropped
-	Keep    bool      // the client's address, where the backend allows it
+	Keep    bool      // the address of clients that Sources says nothing of, where the backend allows it
 }
 
 // Source is a verdict about clients. The longest prefix counts.
 type Source struct {
 	Prefix  netip.Prefix
 	Verdict Verdict
+	Keep    bool // their address, where the backend allows it
 }
 
 // Verdict is what a client is.

@@ -36,11 +36,10 @@ __noinline int refuse_first(struct __sk_buff *skb, __u32 why)
 	return put_reset(skb, p, TCP_RST | TCP_ACK, out);
 }
 
-static __always_inline enum client client_is(const struct entrance *at, const struct packet *p)
+static __always_inline __u32 client_is(const struct entrance *at, const struct packet *p)
 {
 	struct source key = {.prefix = 8 * (sizeof(key) - sizeof(key.prefix)), .address = p->tuple.source};
-	enum client *is;
-	__u32 *set, sources = at->sources;
+	__u32 *set, *is, sources = at->sources;
 
 	if (!sources)
 		return at->closed;
@@ -124,21 +123,35 @@ static __noinline int towards(struct __sk_buff *skb, const struct packet *p, con
 	return s->way_known || look(skb, &s->question, 0, 0, &s->out);
 }
 
-/* beside reports whether a backend would answer the client by itself, past this host: they are on one link. */
-static __always_inline int beside(struct __sk_buff *skb, const struct packet *p, const struct backend *b)
+static __always_inline int leads_to(const struct bpf_redir_neigh *next, const struct address *a, int ipv6)
+{
+	if (ipv6)
+		return next->ipv6_nh[0] == a->words[0] && next->ipv6_nh[1] == a->words[1] && next->ipv6_nh[2] == a->words[2] &&
+		       next->ipv6_nh[3] == a->words[3];
+	return next->nh_family == AF_INET && next->ipv6_nh[0] == a->words[3];
+}
+
+/* shows reports whether a backend may see the client's address: its answers to that come by here. The way to the backend is known,
+ * and no more afterwards. See judge in offload/transparent, whose rules these are. */
+static __noinline int shows(struct __sk_buff *skb, const struct packet *p, const struct backend *b)
 {
 	struct scratch *s = scratch();
-	const struct bpf_redir_neigh *next;
+	struct found nobody = {};
+	__u32 device;
+	int far;
 
 	if (!s || same(&p->tuple.source, &b->address))
-		return 1;
-	next = &s->out.next;
-	if (s->out.device != skb->ifindex)
 		return 0;
-	if (p->ipv6)
-		return next->ipv6_nh[0] == b->address.words[0] && next->ipv6_nh[1] == b->address.words[1] &&
-		       next->ipv6_nh[2] == b->address.words[2] && next->ipv6_nh[3] == b->address.words[3];
-	return next->nh_family == AF_INET && next->ipv6_nh[0] == b->address.words[3];
+	far = !leads_to(&s->out.next, &b->address, p->ipv6);
+	device = s->out.device;
+	s->way_known = 0;
+	if (!back(skb, &nobody, p))
+		return 0;
+	if (leads_to(&s->out.next, &p->tuple.source, p->ipv6))
+		return b->keep & KEEP && device != s->out.device;
+	if (device != s->out.device)
+		return !far || b->keep & KEEP_FAR;
+	return !far && b->keep & KEEP_BESIDE;
 }
 
 /* put_element puts one direction in. Of new4 and new6 all but the addresses and the direction is there. */
@@ -295,7 +308,7 @@ __noinline int make(int keep)
 }
 
 /* place finds a backend for a flow that may begin. */
-static __noinline int place(struct __sk_buff *skb, struct packet *p, const struct entrance *at, __u32 id, const struct pool *pool)
+static __noinline int place(struct __sk_buff *skb, struct packet *p, __u32 kept, __u32 id, const struct pool *pool)
 {
 	struct scratch *s = scratch();
 	struct service *limits;
@@ -319,11 +332,10 @@ static __noinline int place(struct __sk_buff *skb, struct packet *p, const struc
 		return refuse_first(skb, STEER_COUNT_SENT_AWAY);
 	if (!b)
 		return s->choice.limited ? refuse_first(skb, STEER_COUNT_OVER_LIMIT) : TC_ACT_UNSPEC;
-	keep = at->keep && b->keep;
+	keep = kept && b->keep;
 	if (!towards(skb, p, keep || zero(&b->masked) ? &p->tuple.source : &b->masked, b))
 		return TC_ACT_UNSPEC;
-	if (keep && beside(skb, p, b))
-		keep = s->way_known = 0; /* it may be another from there */
+	keep = keep && shows(skb, p, b);
 	if (!keep && zero(&b->masked))
 		return TC_ACT_UNSPEC;
 	return make(keep);
@@ -336,7 +348,7 @@ static __always_inline int begin(struct __sk_buff *skb, struct packet *p)
 	struct scratch *s = scratch();
 	struct entrance *at;
 	struct pool *pool;
-	__u32 id;
+	__u32 id, client;
 
 	if (!s || !all)
 		return TC_ACT_UNSPEC;
@@ -351,7 +363,8 @@ static __always_inline int begin(struct __sk_buff *skb, struct packet *p)
 		return TC_ACT_UNSPEC;
 	}
 	id = at->outside;
-	switch (client_is(at, p)) {
+	client = client_is(at, p);
+	switch (client & ~CLIENT_KEPT) {
 	case CLIENT_REFUSED:
 		return refuse_first(skb, STEER_COUNT_REFUSED_SOURCE);
 	case CLIENT_DROPPED:
@@ -373,7 +386,7 @@ static __always_inline int begin(struct __sk_buff *skb, struct packet *p)
 	}
 	if (pool->answer == ANSWER_REFUSE || (pool->refuse_absent && absent(all)))
 		return refuse_first(skb, STEER_COUNT_REFUSED);
-	return place(skb, p, at, id, pool);
+	return place(skb, p, client & CLIENT_KEPT, id, pool);
 }
 
 #endif

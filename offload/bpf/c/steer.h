@@ -23,6 +23,8 @@ enum client {
 	CLIENT_REFUSED,
 	CLIENT_DROPPED,
 	CLIENT_UNSAID, /* as if nothing were said of them */
+
+	CLIENT_KEPT = 1 << 8, /* beside one of those: their address is, where the backend allows it */
 };
 
 /* Who answers at a frontend, and whom. */
@@ -32,7 +34,7 @@ struct entrance {
 	__u32 inside;  /* 0 = as outside */
 	__u32 sources; /* 0 = everybody is what closed says */
 	enum client closed; /* those that sources say nothing of */
-	__u32 keep; /* the client's address, where the backend allows it */
+	__u32 pad;
 };
 
 /* Clients that are the same to a set. */
@@ -58,14 +60,20 @@ struct usage {
 	__u64 rate; /* the second, and how many flows have begun in it */
 };
 
+/* Which clients' addresses a backend may see: those that are next to us, on another link than the backend, and ... */
+enum keep {
+	KEEP = 1 << 0,
+	KEEP_FAR = 1 << 1,    /* those behind a router, on another link */
+	KEEP_BESIDE = 1 << 2, /* those behind a router on the link that the backend is next to us on: that router sends answers here */
+};
+
 struct backend {
 	struct address address;
 	struct address masked; /* what clients come from whose address is not kept; zero = they cannot */
 	__be16 port;
 	__u8 ipv6;
 	__u8 takes; /* new flows */
-	__u8 keep;
-	__u8 pad[3];
+	enum keep keep;
 	__u32 limit; /* 0 = none */
 	__u32 service;
 };

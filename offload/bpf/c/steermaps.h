@@ -36,7 +36,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
 	__uint(max_entries, 1 << 18);
 	__type(key, struct source);
-	__type(value, enum client);
+	__type(value, __u32); /* enum client */
 } steer_sources SEC(".maps");
 
 struct {

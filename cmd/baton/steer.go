@@ -46,7 +46,7 @@ func (in *instance) openSteer(addresses []netip.Addr) {
 	if err == nil {
 		in.steer, err = steer.New(steer.Options{
 			Program: p, Registry: in.registry, Log: in.log, Poke: in.poker(),
-			Reach: reach{addresses, in.transparency.Keep}.To,
+			Reach: reach{addresses, func(backend netip.Addr) steering.Keep { return in.transparency.Keep(backend) }}.To, // it is made later
 		})
 	}
 	if err != nil {

@@ -15,6 +15,7 @@ type Service struct {
 	Backends  []Backend
 
 	Mode             flow.Mode
+	Unsteered        bool // mode steer was asked for where it can be, and it cannot: see NotSteerable
 	Balance          Algorithm
 	Affinity         Affinity
 	Health           HealthCheck

@@ -230,7 +230,7 @@ func (in *instance) build(config *file.Config) (err error) {
 		Socket: in.o.socket, HTTP: in.http, Aside: in.before != nil, TCP: tcp, Upgrade: in.handOver,
 		Registry: in.registry, Store: in.store, Affinity: in.picker, Health: in.health, Handoffs: &handoffs{registry: in.registry, tcp: &in.kernel, udp: in.relay}, Metrics: in.metrics,
 		Drops: in.kernel.dropsBeside(drops), Readiness: &in.lifecycle, Doctor: in.doctor, Instance: in.holder(), Version: version(), Log: in.log,
-		Node: node, ProxyMode: proxyMode, FewSeries: in.kube != nil && !in.o.kube.backends,
+		Node: node, ProxyMode: proxyMode, Steers: func() bool { return in.steer != nil }, FewSeries: in.kube != nil && !in.o.kube.backends,
 	})
 	if err != nil {
 		return err

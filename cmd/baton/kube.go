@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,8 +61,7 @@ func (k *kubeOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&k.clusterCIDR, "cluster-cidr", "", "with Kubernetes: CIDRs of all pods, one of each family (default: those of this node's pods are known)")
 	f.StringVar(&k.capture, "capture", string(file.CaptureAuto), "with Kubernetes: how addresses come to this host: auto | sklookup | anyip | bind")
 	f.BoolVar(&k.backends, "backend-metrics", false, "with Kubernetes: metrics of each backend, of which a cluster may have very many")
-	f.StringVar(&k.mode, "mode", "", "")
-	_ = f.MarkHidden("mode")
+	f.StringVar(&k.mode, "mode", string(kube.ModeProxy), "with Kubernetes: how Services are carried that do not say it themselves: auto (steered where that can be) | steer | proxy")
 	k.set = f.Changed
 }
 
@@ -70,13 +70,11 @@ func (k *kubeOptions) on() bool { return k.api || k.objects != "" }
 
 // onlyKube are the flags that mean nothing without Kubernetes.
 var onlyKube = []string{
-	"kubeconfig", "node", "metrics-bind-address", "healthz-bind-address", "nodeport-addresses", "cluster-cidr", "capture", "backend-metrics",
+	"kubeconfig", "node", "metrics-bind-address", "healthz-bind-address", "nodeport-addresses", "cluster-cidr", "capture", "backend-metrics", "mode",
 }
 
 func (k *kubeOptions) check(config string) error {
 	switch {
-	case k.mode != "" && k.mode != "proxy":
-		return fmt.Errorf("--mode %s is not built yet: every flow is accepted here first (mode proxy)", k.mode)
 	case k.api && k.objects != "":
 		return errors.New("--kubernetes and --kube-objects are two sources: name one")
 	case k.objects != "" && config != "":
@@ -85,6 +83,8 @@ func (k *kubeOptions) check(config string) error {
 		return errors.New("--kubeconfig is for --kubernetes: --kube-objects asks no API server")
 	case !k.on() && config == "":
 		return errors.New("name the file to serve with --config, or --kubernetes, or --kube-objects")
+	case !slices.Contains(kube.Modes, kube.Mode(k.mode)):
+		return fmt.Errorf("--mode %q: use auto, steer or proxy", k.mode)
 	case k.capture != "" && !isCapture(k.capture):
 		return fmt.Errorf("--capture %q: use auto, sklookup, anyip or bind", k.capture)
 	}
@@ -116,6 +116,7 @@ type kubeSettings struct {
 	bind         netip.Addr
 	nodePorts    kube.NodePortAddresses
 	clusterCIDRs []netip.Prefix
+	mode         kube.Mode
 	health       string
 	closeWait    time.Duration // 0 = as it is
 	oomScoreAdj  *int          // nil = as it is
@@ -134,7 +135,7 @@ func (k *kubeOptions) settings(config string) (*kubeSettings, *file.Config, erro
 		}
 	}
 	s := &kubeSettings{
-		api: k.api, objects: k.objects, client: proxy.Client, bind: proxy.BindAddress,
+		mode: kube.Mode(k.mode), api: k.api, objects: k.objects, client: proxy.Client, bind: proxy.BindAddress,
 		nodePorts: proxy.NodePorts, clusterCIDRs: proxy.ClusterCIDRs, oomScoreAdj: proxy.OOMScoreAdj,
 	}
 	s.client.UserAgent = "baton/" + version()
@@ -200,7 +201,7 @@ func (k *kubeOptions) nodeName(override string) (string, error) {
 func (in *instance) newKubeSource() (*kube.Source, error) {
 	s := in.kube
 	o := kube.SourceOptions{
-		Store: in.store, Log: in.log, Node: s.node, BindAddress: s.bind, NodePorts: s.nodePorts, ClusterCIDRs: s.clusterCIDRs,
+		Store: in.store, Log: in.log, Node: s.node, BindAddress: s.bind, NodePorts: s.nodePorts, ClusterCIDRs: s.clusterCIDRs, Mode: s.mode,
 		ObserveProgramming: in.metrics.NetworkProgramming.Observe, Applied: in.o.notify.reloaded,
 	}
 	if s.api {

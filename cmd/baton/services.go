@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/baton-lb/baton/internal/admin"
 	"github.com/baton-lb/baton/internal/admin/client"
+	"github.com/baton-lb/baton/internal/flow"
 )
 
 // newListCommand makes a command that shows a list of the API.
@@ -65,10 +67,12 @@ func drawServices(list io.Reader, out io.Writer, wide bool, limit int) error {
 	t.limit = limit
 	err := client.List(list, func(s *admin.Service) error {
 		ready, flows := fmt.Sprintf("%d/%d", s.Ready, s.Backends), fmt.Sprint(s.Flows)
+		why := s.NotSteered
 		for _, fe := range s.Frontends {
-			if err := t.add(s.Name, fe.Frontend, fe.Status, string(s.Mode), ready, flows, reasonOf(fe)); err != nil {
+			if err := t.add(s.Name, fe.Frontend, fe.Status, string(s.Mode), ready, flows, reasonOf(fe, cmp.Or(why, fe.NotSteered))); err != nil {
 				return err
 			}
+			why = ""                // the service's, once
 			ready, flows = " ", " " // the service's, once
 		}
 		return nil
@@ -79,7 +83,14 @@ func drawServices(list io.Reader, out io.Writer, wide bool, limit int) error {
 	return endTable(t, out)
 }
 
-// reasonOf is a frontend's reason without its address, which stands beside it.
-func reasonOf(fe admin.Frontend) string {
-	return strings.TrimPrefix(fe.Reason, strings.Replace(fe.Frontend, "://", " ", 1)+": ")
+// reasonOf is a frontend's reason without its address, which stands beside it, and why it is not steered.
+func reasonOf(fe admin.Frontend, notSteered flow.NotSteered) string {
+	reason := strings.TrimPrefix(fe.Reason, strings.Replace(fe.Frontend, "://", " ", 1)+": ")
+	switch {
+	case notSteered == "":
+		return reason
+	case reason == "":
+		return "not steered: " + string(notSteered)
+	}
+	return reason + "; not steered: " + string(notSteered)
 }

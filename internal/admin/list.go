@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 
+	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
 	"github.com/baton-lb/baton/lb/sched"
 	"github.com/baton-lb/baton/lb/store"
@@ -58,12 +59,12 @@ func (s *Server) services(f *Filter) iter.Seq[Service] {
 func (s *Server) serviceOf(svc *store.Service, flows int) Service {
 	out := Service{
 		Name: svc.Name, Frontends: make([]Frontend, 0, len(svc.Frontends)), Mode: svc.Mode,
-		Backends: len(svc.Pool), Flows: flows,
+		Backends: len(svc.Pool), Flows: flows, NotSteered: s.notSteered(svc),
 	}
 	for i := range svc.Frontends {
 		fe := &svc.Frontends[i]
 		st := s.o.Store.FrontendStatus(fe.FrontendKey)
-		out.Frontends = append(out.Frontends, Frontend{fe.String(), string(st.State), st.Reason})
+		out.Frontends = append(out.Frontends, Frontend{fe.String(), string(st.State), st.Reason, s.frontendNotSteered(svc, fe)})
 	}
 	for _, b := range svc.Pool {
 		if b.TakesNew() {
@@ -71,6 +72,25 @@ func (s *Server) serviceOf(svc *store.Service, flows int) Service {
 		}
 	}
 	return out
+}
+
+// notSteered is why a service is proxied where steering was asked for.
+func (s *Server) notSteered(svc *store.Service) flow.NotSteered {
+	switch {
+	case svc.Unsteered:
+		return svc.NotSteerable()
+	case svc.Mode == flow.ModeSteer && s.o.Steers != nil && !s.o.Steers():
+		return flow.NotSteeredKernel
+	}
+	return ""
+}
+
+// frontendNotSteered is why the relay has a frontend of a service that is steered.
+func (s *Server) frontendNotSteered(svc *store.Service, fe *lb.Frontend) flow.NotSteered {
+	if svc.Mode == flow.ModeSteer && !fe.Steered() {
+		return flow.NotSteeredFrontend
+	}
+	return ""
 }
 
 // flowsByService counts the live flows, those at backends that are gone

@@ -60,6 +60,7 @@ type Options struct {
 	Upgrade   UpgradeFunc                 // hands everything over to another process; nil = cannot
 	Instance  Holder                      // who we are
 	Node      NodeOptions                 // where to ask whether this node takes traffic
+	Steers    func() bool                 // whether this host can steer; nil = it can
 	ProxyMode string                      // what /proxyMode says; "" = it is not there
 	Version   string
 	Log       *slog.Logger // nil = silent

@@ -15,9 +15,11 @@ type Service struct {
 	Name      string     `json:"name"`
 	Frontends []Frontend `json:"frontends"`
 	Mode      flow.Mode  `json:"mode"`
-	Backends  int        `json:"backends"` // listed
-	Ready     int        `json:"ready"`    // of them, those that take new flows
-	Flows     int        `json:"flows"`    // open
+	// NotSteered is why it is proxied, where steering was asked for.
+	NotSteered flow.NotSteered `json:"notSteered,omitempty"`
+	Backends   int             `json:"backends"` // listed
+	Ready      int             `json:"ready"`    // of them, those that take new flows
+	Flows      int             `json:"flows"`    // open
 }
 
 // Frontend is one frontend of a Service, in URL form: "tcp://10.96.0.10:80".
@@ -25,6 +27,8 @@ type Frontend struct {
 	Frontend string `json:"frontend"`
 	Status   string `json:"status"`
 	Reason   string `json:"reason,omitempty"`
+	// NotSteered is why the relay has it, of a service that is steered.
+	NotSteered flow.NotSteered `json:"notSteered,omitempty"`
 }
 
 // Backend is one line of `baton backends`.

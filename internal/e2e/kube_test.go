@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/internal/testnet"
 )
 
@@ -24,8 +25,22 @@ import (
 // of objects says.
 type cluster struct {
 	*testnet.Star
-	t   *testing.T
-	dir string
+	t    *testing.T
+	dir  string
+	mode string // --mode; "" = as it is
+}
+
+// eachMode runs a test where flows are terminated, and where they begin in the kernel if they may.
+func eachMode(t *testing.T, pods int, f func(t *testing.T, c *cluster)) {
+	t.Parallel()
+	for _, mode := range []string{"proxy", "auto"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, pods)
+			c.mode = mode
+			f(t, c)
+		})
+	}
 }
 
 // Addresses of service web.
@@ -107,6 +122,9 @@ func (c *cluster) node(flags ...string) *baton {
 	b := &baton{t: c.t, log: new(logBuffer), dir: c.dir}
 	b.http = unixClient(b.socket())
 	args := append([]string{"run", "--kube-objects", c.file(), "--node", "a", "--socket", b.socket(), "--state-dir", c.dir}, flags...)
+	if c.mode != "" {
+		args = append(args, "--mode", c.mode)
+	}
 	b.cmd = c.Balancer.Command(context.Background(), batonPath, args...)
 	b.cmd.Stderr, b.cmd.Stdout = b.log, b.log
 	return b
@@ -189,43 +207,91 @@ const faultyObjects = `- apiVersion: v1
 // A dump of a cluster is served at every address that its services have; objects that
 // are faulty are named, and hinder no other.
 func TestKubeObjects(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 2)
-	c.write(c.objects([]int{0, 1}, faultyObjects))
-	b := c.start("--healthz-bind-address", "0.0.0.0:10256")
-	c.everywhere()
-	for _, name := range []string{"invalid-ip", "no-protocol", "thief", "no-number"} {
-		b.waitLog(`object="Service shop/` + name + `" file=` + c.file())
-	}
-	for _, path := range []string{"http://127.0.0.1:10249/healthz", "http://127.0.0.1:10256/livez"} {
-		if status, body := c.fetch(path); status != http.StatusOK {
-			t.Errorf("%s: %d %s", path, status, body)
+	eachMode(t, 2, func(t *testing.T, c *cluster) {
+		c.write(c.objects([]int{0, 1}, faultyObjects))
+		b := c.start("--healthz-bind-address", "0.0.0.0:10256")
+		c.everywhere()
+		c.wantModes(b)
+		for _, name := range []string{"invalid-ip", "no-protocol", "thief", "no-number"} {
+			b.waitLog(`object="Service shop/` + name + `" file=` + c.file())
 		}
-	}
-	if _, body := c.fetch("http://127.0.0.1:10249/proxyMode"); body != "baton" {
-		t.Errorf("proxyMode is %q", body)
-	}
-	_, body := c.fetch("http://127.0.0.1:10249/metrics")
-	for _, want := range []string{
-		"kubeproxy_sync_proxy_rules_duration_seconds_count ", "kubeproxy_sync_proxy_rules_last_timestamp_seconds ",
-		"kubeproxy_network_programming_duration_seconds_count 0", "kubeproxy_sync_proxy_rules_service_changes_total ", "kubeproxy_sync_proxy_rules_endpoint_changes_pending 0",
-		"baton_kubernetes_stale_seconds 0", `baton_kubernetes_objects{kind="Service"} 4`,
-	} {
-		if !strings.Contains(body, "\n"+want) {
-			t.Errorf("no metric %s", want)
+		for _, path := range []string{"http://127.0.0.1:10249/healthz", "http://127.0.0.1:10256/livez"} {
+			if status, body := c.fetch(path); status != http.StatusOK {
+				t.Errorf("%s: %d %s", path, status, body)
+			}
 		}
-	}
-	var health struct {
-		LastUpdated, CurrentTime time.Time
-		NodeEligible             bool
-	}
-	if status, body := c.fetch("http://" + netip.AddrPortFrom(c.Balancer.IP4, 10256).String() + "/healthz"); status != http.StatusOK ||
-		json.Unmarshal([]byte(body), &health) != nil || !health.NodeEligible || health.LastUpdated.IsZero() || health.CurrentTime.IsZero() {
-		t.Errorf("/healthz: %d %s", status, body)
-	}
+		if _, body := c.fetch("http://127.0.0.1:10249/proxyMode"); body != "baton" {
+			t.Errorf("proxyMode is %q", body)
+		}
+		_, body := c.fetch("http://127.0.0.1:10249/metrics")
+		for _, want := range []string{
+			"kubeproxy_sync_proxy_rules_duration_seconds_count ", "kubeproxy_sync_proxy_rules_last_timestamp_seconds ",
+			"kubeproxy_network_programming_duration_seconds_count 0", "kubeproxy_sync_proxy_rules_service_changes_total ", "kubeproxy_sync_proxy_rules_endpoint_changes_pending 0",
+			"baton_kubernetes_stale_seconds 0", `baton_kubernetes_objects{kind="Service"} 4`,
+		} {
+			if !strings.Contains(body, "\n"+want) {
+				t.Errorf("no metric %s", want)
+			}
+		}
+		var health struct {
+			LastUpdated, CurrentTime time.Time
+			NodeEligible             bool
+		}
+		if status, body := c.fetch("http://" + netip.AddrPortFrom(c.Balancer.IP4, 10256).String() + "/healthz"); status != http.StatusOK ||
+			json.Unmarshal([]byte(body), &health) != nil || !health.NodeEligible || health.LastUpdated.IsZero() || health.CurrentTime.IsZero() {
+			t.Errorf("/healthz: %d %s", status, body)
+		}
+	})
 }
 
 // fetch gets a page on the node.
+// wantModes checks how a service's flows are carried: at its cluster IP by the kernel from the first packet on in mode auto, at a node
+// port, which is at all addresses, never.
+func (c *cluster) wantModes(b *baton) {
+	c.t.Helper()
+	want := flow.ModeProxy
+	if c.mode == "auto" {
+		want = flow.ModeSteer
+	}
+	conn, err := c.Client.Dial("tcp", netip.AddrPortFrom(clusterIP4, 80))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := testnet.ReadName(conn); err != nil {
+		c.t.Fatal(err)
+	}
+	client := netip.MustParseAddrPort(conn.LocalAddr().String())
+	eventually(c.t, "the flow is listed", func() error {
+		for _, v := range b.flows() {
+			if v.Client == client && v.Mode == want {
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %+v", b.flows())
+	})
+	var list struct {
+		Services []struct {
+			Mode      flow.Mode
+			Frontends []struct {
+				Frontend   string
+				NotSteered flow.NotSteered
+			}
+		}
+	}
+	if err := b.get("/v1/services", &list); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, s := range list.Services {
+		for _, fe := range s.Frontends {
+			wildcard := strings.Contains(fe.Frontend, "//0.0.0.0:") || strings.Contains(fe.Frontend, "//[::]:")
+			if got := fe.NotSteered != ""; s.Mode == flow.ModeSteer && got != wildcard || s.Mode != flow.ModeSteer && got {
+				c.t.Errorf("%s, mode %s: not steered because of %q", fe.Frontend, s.Mode, fe.NotSteered)
+			}
+		}
+	}
+}
+
 func (c *cluster) fetch(url string) (status int, body string) {
 	c.t.Helper()
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
@@ -276,79 +342,79 @@ func (c *cluster) meets(pod int) {
 // A change of the file is in force soon; one that cannot be read changes nothing; a
 // SIGHUP has it read; and after a restart, gentle or not, all is as before.
 func TestKubeObjectsChange(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 2)
-	c.write(c.objects([]int{0}))
-	b := c.start()
-	c.meets(0)
-	open, err := c.Client.Dial("tcp", netip.AddrPortFrom(clusterIP4, 80))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer open.Close()
-	if name, err := testnet.ReadName(open); err != nil || name != c.Backends[0].Name() {
-		t.Fatalf("met %q, %v", name, err)
-	}
-	c.write(c.objects([]int{1}))
-	c.meets(1)
-	if err := testnet.Ask(open, "still there"); err != nil {
-		t.Errorf("a connection that was open: %v", err)
-	}
-	c.write("items: [")
-	b.waitLog("not YAML")
-	c.meets(1)
-	b.signal(syscall.SIGHUP)
-	c.write(c.objects([]int{0}))
-	c.meets(0)
-	c.write(c.objects(nil))
-	eventually(t, "a service without endpoints refuses", func() error {
-		conn, err := c.Client.Dial("tcp", netip.AddrPortFrom(clusterIP4, 80))
-		if err == nil {
-			conn.Close()
-			return errors.New("it takes connections")
+	eachMode(t, 2, func(t *testing.T, c *cluster) {
+		c.write(c.objects([]int{0}))
+		b := c.start()
+		c.meets(0)
+		open, err := c.Client.Dial("tcp", netip.AddrPortFrom(clusterIP4, 80))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return err
+		defer open.Close()
+		if name, err := testnet.ReadName(open); err != nil || name != c.Backends[0].Name() {
+			t.Fatalf("met %q, %v", name, err)
 		}
-		return nil
-	})
-	c.write(c.objects([]int{0, 1}))
-	eventually(t, "it serves again", func() error {
-		return c.ask(c.Client, netip.AddrPortFrom(clusterIP4, 80), netip.AddrPortFrom(clusterIP4, 53))
-	})
-	open.Close()
+		c.write(c.objects([]int{1}))
+		c.meets(1)
+		if err := testnet.Ask(open, "still there"); err != nil {
+			t.Errorf("a connection that was open: %v", err)
+		}
+		c.write("items: [")
+		b.waitLog("not YAML")
+		c.meets(1)
+		b.signal(syscall.SIGHUP)
+		c.write(c.objects([]int{0}))
+		c.meets(0)
+		c.write(c.objects(nil))
+		eventually(t, "a service without endpoints refuses", func() error {
+			conn, err := c.Client.Dial("tcp", netip.AddrPortFrom(clusterIP4, 80))
+			if err == nil {
+				conn.Close()
+				return errors.New("it takes connections")
+			}
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				return err
+			}
+			return nil
+		})
+		c.write(c.objects([]int{0, 1}))
+		eventually(t, "it serves again", func() error {
+			return c.ask(c.Client, netip.AddrPortFrom(clusterIP4, 80), netip.AddrPortFrom(clusterIP4, 53))
+		})
+		open.Close()
 
-	if err := b.stop(syscall.SIGTERM); err != nil {
-		t.Errorf("it stopped with %v", err)
-	}
-	b = c.start()
-	c.everywhere()
-	_ = b.stop(syscall.SIGKILL)
-	c.start()
-	c.everywhere()
+		if err := b.stop(syscall.SIGTERM); err != nil {
+			t.Errorf("it stopped with %v", err)
+		}
+		b = c.start()
+		c.everywhere()
+		_ = b.stop(syscall.SIGKILL)
+		c.start()
+		c.everywhere()
+	})
 }
 
 // Another process takes over, with the addresses where load balancers ask.
 func TestKubeUpgrade(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 2)
-	c.write(c.objects([]int{0, 1}))
-	flags := []string{"--healthz-bind-address", "0.0.0.0:10256"}
-	b := c.start(flags...)
-	w := world{Star: c.Star, vip: netip.AddrPortFrom(clusterIP4, 80)}
-	load := w.load(t, 2)
-	load.more(t, 20)
-	next := c.start(append(flags, "--upgrade")...)
-	load.more(t, 20)
-	load.end(t)
-	b.exits(20 * time.Second)
-	c.everywhere()
-	if status, body := c.fetch("http://127.0.0.1:10256/healthz"); status != http.StatusOK {
-		t.Errorf("/healthz: %d %s", status, body)
-	}
-	c.write(c.objects([]int{1}))
-	c.meets(1)
-	if err := next.stop(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
+	eachMode(t, 2, func(t *testing.T, c *cluster) {
+		c.write(c.objects([]int{0, 1}))
+		flags := []string{"--healthz-bind-address", "0.0.0.0:10256"}
+		b := c.start(flags...)
+		w := world{Star: c.Star, vip: netip.AddrPortFrom(clusterIP4, 80)}
+		load := w.load(t, 2)
+		load.more(t, 20)
+		next := c.start(append(flags, "--upgrade")...)
+		load.more(t, 20)
+		load.end(t)
+		b.exits(20 * time.Second)
+		c.everywhere()
+		if status, body := c.fetch("http://127.0.0.1:10256/healthz"); status != http.StatusOK {
+			t.Errorf("/healthz: %d %s", status, body)
+		}
+		c.write(c.objects([]int{1}))
+		c.meets(1)
+		if err := next.stop(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -78,35 +78,35 @@ func meet(from *testnet.Host, network string, at netip.AddrPort) string {
 // nothing, and those on the node are served; of one with none at all everybody is refused. A
 // client outside of the source ranges does not see an open port.
 func TestKubePolicies(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 1)
-	stranger := c.AddClient("stranger")
-	c.write(c.objects([]int{0}, c.policies("b")))
-	c.start()
-	near, lbIP := netip.AddrPortFrom(c.Balancer.IP4, 0), netip.MustParseAddrPort("198.51.100.10:0")
-	at := func(a netip.AddrPort, port uint16) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), port) }
-	want := func(what string, from *testnet.Host, tcp, udp netip.AddrPort, answer string) {
-		t.Helper()
-		eventually(t, fmt.Sprintf("%s: %s meets %s", what, from.Name(), answer), func() error {
-			if got := meet(from, "tcp", tcp); got != answer {
-				return fmt.Errorf("tcp://%s: %s", tcp, got)
-			}
-			if got := meet(from, "udp", udp); got != answer {
-				return fmt.Errorf("udp://%s: %s", udp, got)
-			}
-			return nil
-		})
-	}
-	want("endpoints elsewhere", c.Client, at(near, 30081), at(near, 30054), "silence")
-	want("endpoints elsewhere", c.Balancer, at(near, 30081), at(near, 30054), "a pod")
-	want("source ranges", c.Client, at(lbIP, 80), at(lbIP, 53), "a pod")
-	want("source ranges", stranger, at(lbIP, 80), at(lbIP, 53), "silence")
+	eachMode(t, 1, func(t *testing.T, c *cluster) {
+		stranger := c.AddClient("stranger")
+		c.write(c.objects([]int{0}, c.policies("b")))
+		c.start()
+		near, lbIP := netip.AddrPortFrom(c.Balancer.IP4, 0), netip.MustParseAddrPort("198.51.100.10:0")
+		at := func(a netip.AddrPort, port uint16) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), port) }
+		want := func(what string, from *testnet.Host, tcp, udp netip.AddrPort, answer string) {
+			t.Helper()
+			eventually(t, fmt.Sprintf("%s: %s meets %s", what, from.Name(), answer), func() error {
+				if got := meet(from, "tcp", tcp); got != answer {
+					return fmt.Errorf("tcp://%s: %s", tcp, got)
+				}
+				if got := meet(from, "udp", udp); got != answer {
+					return fmt.Errorf("udp://%s: %s", udp, got)
+				}
+				return nil
+			})
+		}
+		want("endpoints elsewhere", c.Client, at(near, 30081), at(near, 30054), "silence")
+		want("endpoints elsewhere", c.Balancer, at(near, 30081), at(near, 30054), "a pod")
+		want("source ranges", c.Client, at(lbIP, 80), at(lbIP, 53), "a pod")
+		want("source ranges", stranger, at(lbIP, 80), at(lbIP, 53), "silence")
 
-	c.write(c.objects([]int{0}, c.policies("a")))
-	want("endpoints here", c.Client, at(near, 30081), at(near, 30054), "a pod")
-	c.write(c.objects([]int{0}, strings.ReplaceAll(c.policies("a"), "nodeName: a}", "conditions: {ready: false, serving: false}}")))
-	want("no endpoints", c.Client, at(near, 30081), at(near, 30054), "refused")
-	want("no endpoints", c.Balancer, at(near, 30081), at(near, 30054), "refused")
+		c.write(c.objects([]int{0}, c.policies("a")))
+		want("endpoints here", c.Client, at(near, 30081), at(near, 30054), "a pod")
+		c.write(c.objects([]int{0}, strings.ReplaceAll(c.policies("a"), "nodeName: a}", "conditions: {ready: false, serving: false}}")))
+		want("no endpoints", c.Client, at(near, 30081), at(near, 30054), "refused")
+		want("no endpoints", c.Balancer, at(near, 30081), at(near, 30054), "refused")
+	})
 }
 
 // B4: a balancer outside asks the health check node port whether to send clients to this

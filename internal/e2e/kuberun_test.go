@@ -29,7 +29,7 @@ func TestKubeRefusals(t *testing.T) {
 		{"no pod", "", "--kubernetes", 1, []string{"reach the API server: this is no pod of a cluster; name a file with --kubeconfig"}},
 		{"no kubeconfig", "", "--kubernetes --kubeconfig DIR/none", 1, []string{"reach the API server: … no such file"}},
 		{"no objects", "", "--kube-objects DIR/none", 1, []string{"read objects: … no such file"}},
-		{"mode", "", "--kubernetes --mode steer", 2, []string{"--mode steer is not built yet"}},
+		{"mode", "", "--kubernetes --mode fast", 2, []string{`--mode "fast": use auto, steer or proxy`}},
 		{"two sources", "", "--kubernetes --kube-objects DIR", 2, []string{"--kubernetes and --kube-objects are two sources"}},
 		{"flag of the other", "", "--config DIR/x --node a", 2, []string{"--node is for --kubernetes and --kube-objects"}},
 		{"addresses", "", "--kubernetes --nodeport-addresses here", 1, []string{`--nodeport-addresses: "here" is not IP/BITS`}},

@@ -12,6 +12,23 @@ const (
 	ModeSteer Mode = "steer" // nothing terminated: chosen at the first packet
 )
 
+// NotSteered says why a service, or a frontend of one, is proxied where steering was asked for.
+type NotSteered string
+
+// What is in the way of steering.
+const (
+	NotSteeredClientAddress NotSteered = "client-address" // a PROXY header for backends
+	NotSteeredAcceptProxy   NotSteered = "accept-proxy"   // a PROXY header of clients
+	NotSteeredChoose        NotSteered = "choose"         // steer.choose cannot do what balance or limits ask for
+	NotSteeredFrontend      NotSteered = "frontend"       // it is at all addresses of the host, or of a protocol that is not steered
+	NotSteeredKernel        NotSteered = "kernel"         // this host has no kernel path
+)
+
+// NotSteeredReasons lists every NotSteered.
+var NotSteeredReasons = []NotSteered{
+	NotSteeredClientAddress, NotSteeredAcceptProxy, NotSteeredChoose, NotSteeredFrontend, NotSteeredKernel,
+}
+
 // PathName is what carries a flow's packets.
 type PathName string
 

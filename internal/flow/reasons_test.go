@@ -52,6 +52,7 @@ func TestListsAreComplete(t *testing.T) {
 		"HandoffResult": words(HandoffResults),
 
 		"ClientAddress":  words(ClientAddresses),
+		"NotSteered":     words(NotSteeredReasons),
 		"NotTransparent": words(NotTransparentReasons),
 
 		"Drop":        words(Drops),

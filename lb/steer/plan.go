@@ -67,7 +67,7 @@ func plan(s *store.Service) wanted {
 		w.backends[b.Address] = b
 	}
 	for _, f := range s.FrontendSet {
-		if fits(f.Frontend) {
+		if f.Frontend.Steered() {
 			w.addFrontend(s, f)
 		}
 	}

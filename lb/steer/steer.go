@@ -104,6 +104,11 @@ func New(o Options) (*Steer, error) {
 	return s, nil
 }
 
+// Wants reports whether a service asks for mode steer.
+func Wants(s *store.Service) bool { return s.Mode == flow.ModeSteer }
+
+func (s *Steer) wants(v *store.Service) bool { return v != nil && s.o.Wants(v) }
+
 // Register has the store program what it is to be told.
 func (s *Steer) Register(st *store.Store) {
 	st.Register(store.Backends, "steered backends", s.whileOpen(s.programBackends))

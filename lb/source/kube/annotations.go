@@ -22,9 +22,10 @@ const (
 	annotationOffload = annotationPrefix + "offload"
 	annotationDrain   = annotationPrefix + "drain-timeout"
 	annotationPolicy  = annotationPrefix + "policy"
+	annotationMode    = annotationPrefix + "mode"
 )
 
-var annotations = []string{annotationBalance, annotationClient, annotationRemoved, annotationOffload, annotationDrain, annotationPolicy}
+var annotations = []string{annotationBalance, annotationClient, annotationRemoved, annotationOffload, annotationDrain, annotationPolicy, annotationMode}
 
 // notPolicy are the keys of baton.yaml that the object has words for, or the
 // kubelet has seen to.
@@ -39,6 +40,7 @@ type policies struct {
 	removed  lb.RemovedPolicy
 	offload  lb.OffloadMode
 	drain    *time.Duration
+	mode     Mode
 	keys     *lb.Service // what the keys of annotationPolicy make of lb.Default; nil = there are none
 }
 
@@ -58,6 +60,7 @@ func readPolicies(s *corev1.Service, f *faults) policies {
 			p.drain = &d
 		}
 	}
+	p.mode = readWord(s, f, annotationMode, Modes)
 	p.readKeys(s, f)
 	reportUnknown(s, f)
 	return p
@@ -72,6 +75,7 @@ func (p *policies) readKeys(s *corev1.Service, f *faults) {
 	}
 	keys := lb.Default("")
 	keys.ClientAddress = "" // by frontend, unless it is said
+	keys.Mode = ""          // as the instance does, unless it is said
 	err := file.ParsePolicies(annotationPolicy, []byte(v), &keys, notPolicy...)
 	if err != nil {
 		f.add(annotationPath(annotationPolicy), "%s; the default is served", messages(err))
@@ -80,6 +84,9 @@ func (p *policies) readKeys(s *corev1.Service, f *faults) {
 	p.keys = &keys
 	if p.client == "" {
 		p.client = keys.ClientAddress
+	}
+	if p.mode == "" {
+		p.mode = Mode(keys.Mode)
 	}
 }
 
@@ -134,7 +141,7 @@ func annotationPath(name string) string { return "metadata.annotations[" + name 
 // apply puts the policies into a service made by lb.Default.
 func (p *policies) apply(s *lb.Service) {
 	if k := p.keys; k != nil {
-		s.Mode, s.Balance, s.Timeouts, s.Offload, s.Limits, s.Steer = k.Mode, k.Balance, k.Timeouts, k.Offload, k.Limits, k.Steer
+		s.Balance, s.Timeouts, s.Offload, s.Limits, s.Steer = k.Balance, k.Timeouts, k.Offload, k.Limits, k.Steer
 		s.AcceptProxy, s.Allow, s.Deny = k.AcceptProxy, k.Allow, k.Deny
 		s.OnBackendRemoved, s.DrainTimeout = k.OnBackendRemoved, k.DrainTimeout
 	}

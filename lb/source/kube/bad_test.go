@@ -82,7 +82,7 @@ func TestBadObjects(t *testing.T) {
 			baton.dev/offload: 'yes', baton.dev/drain-timeout: -1s, baton.dev/colour: red}}`), web()), plainLines, `
 			Service default/web: metadata.annotations[baton.dev/balance]: "best" is unknown: use round-robin, least-connections, random, source-hash, maglev; the default is served
 			Service default/web: metadata.annotations[baton.dev/client-address]: "real" is unknown: use masked, transparent, proxy-v1, proxy-v2; the default is served
-			Service default/web: metadata.annotations[baton.dev/colour]: is unknown: there are baton.dev/balance, baton.dev/client-address, baton.dev/on-backend-removed, baton.dev/offload, baton.dev/drain-timeout, baton.dev/policy
+			Service default/web: metadata.annotations[baton.dev/colour]: is unknown: there are baton.dev/balance, baton.dev/client-address, baton.dev/on-backend-removed, baton.dev/offload, baton.dev/drain-timeout, baton.dev/policy, baton.dev/mode
 			Service default/web: metadata.annotations[baton.dev/drain-timeout]: "-1s" is no duration, as 30s; the default is served
 			Service default/web: metadata.annotations[baton.dev/offload]: "yes" is unknown: use auto, never, always; the default is served
 			Service default/web: metadata.annotations[baton.dev/on-backend-removed]: "weep" is unknown: use keep, drain, reset; the default is served`},

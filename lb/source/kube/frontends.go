@@ -135,6 +135,9 @@ func (t *Translator) settle(p *port, usable [3]bool) {
 	if len(p.frontends) > 0 {
 		s := t.service(p)
 		p.refuse(s.Validate(), &f)
+		if p.service.policies.mode == ModeSteer && s.Unsteered {
+			f.add(annotationPath(annotationMode), "port %s cannot be steered (%s): it is proxied", p.title(), s.NotSteerable())
+		}
 	}
 	p.faults = f.all()
 }
@@ -185,6 +188,7 @@ func (t *Translator) service(p *port) lb.Service {
 	if c := p.client(); c != "" {
 		s.ClientAddress = c
 	}
+	t.modeOf(p).decide(&s)
 	return s
 }
 

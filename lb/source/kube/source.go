@@ -31,6 +31,7 @@ type SourceOptions struct {
 	BindAddress  netip.Addr        // the node's primary address; the zero value is the Node's own
 	NodePorts    NodePortAddresses // where node ports are served
 	ClusterCIDRs []netip.Prefix    // of all pods; empty = those of the node are known as clients inside
+	Mode         Mode              // of Services that do not say it; "" = ModeProxy
 
 	// ObserveProgramming takes the time from a change in the cluster to when it was
 	// in force; nil = nobody does.
@@ -197,7 +198,7 @@ func hostAddresses() (list []netip.Addr) {
 func (s *Source) apply(b batch) {
 	if s.translator == nil {
 		s.translator = NewTranslator(Options{
-			Node: s.o.Node, ClusterCIDRs: s.o.ClusterCIDRs, NodePortAddresses: s.o.NodePorts.on(nil, s.o.BindAddress),
+			Node: s.o.Node, Mode: s.o.Mode, ClusterCIDRs: s.o.ClusterCIDRs, NodePortAddresses: s.o.NodePorts.on(nil, s.o.BindAddress),
 		})
 		s.hostChanged()
 	}

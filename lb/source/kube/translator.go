@@ -15,6 +15,7 @@ type Options struct {
 	Node              string         // this node's name; "" = no endpoint is on it
 	NodePortAddresses []netip.Prefix // which of the host's addresses serve node ports; none of a family = all of it
 	ClusterCIDRs      []netip.Prefix // of all pods; empty = what the Node says of its own
+	Mode              Mode           // of Services that do not say it; "" = ModeProxy
 }
 
 // Translator makes services out of Services and slices. What it is given is not

@@ -191,7 +191,7 @@ func TestUDPBackendRefuses(t *testing.T) {
 // does not notice.
 func TestUDPOneShotFlood(t *testing.T) {
 	const queries = 1500
-	bothPaths(t, 1, func(t *testing.T, w world) {
+	everyPath(t, 1, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[0], w.backend(0), echo)
 		second := w
 		second.vip = netip.AddrPortFrom(w.vip.Addr(), 81)

@@ -245,6 +245,17 @@ func (k *kernel) Adopted() ([]program.Service, []program.Backend, []program.Pool
 
 func (k *kernel) TellAll(bool) {}
 
+func (k *kernel) Sessions(id program.ServiceID) (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, v := range k.flows {
+		if v.Service == id && v.Proto == flow.UDP {
+			n++
+		}
+	}
+	return n
+}
+
 func (k *kernel) Asks(f func(program.Ask) program.BackendID) error {
 	k.see(func() { k.asks = f })
 	return nil

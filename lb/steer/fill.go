@@ -53,6 +53,7 @@ func (s *Steer) fillOnce(idle *[]*pool) (busy bool) {
 		for _, p := range v.pools {
 			s.lookAt(p)
 		}
+		v.makeRoom()
 	}
 	maps.DeleteFunc(s.active, func(_ string, v *service) bool {
 		return !slices.ContainsFunc(slices.Collect(maps.Values(v.pools)), func(p *pool) bool { return p.active })

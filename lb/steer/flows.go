@@ -24,13 +24,15 @@ type flows struct {
 	mu        sync.Mutex // guards what follows; taken after Steer.mu
 	open      map[program.Ref]*path
 	byBackend map[program.BackendID]int
-	byClient  map[clientOf]int          // connections of services with a limit on them
-	ended     map[program.Ref]time.Time // here, lately: what the program tells of them is old
+	byClient  map[clientOf]int              // connections of services with a limit on them
+	sessions  map[program.ServiceID][]*path // UDP, in the order in which they began; some of them have ended
+	ended     map[program.Ref]time.Time     // here, lately: what the program tells of them is old
 }
 
 func (f *flows) init(s *Steer) {
 	f.s, f.wake = s, make(chan struct{}, 1)
 	f.open, f.byBackend, f.byClient = make(map[program.Ref]*path), make(map[program.BackendID]int), make(map[clientOf]int)
+	f.sessions = make(map[program.ServiceID][]*path)
 	f.ended = make(map[program.Ref]time.Time)
 }
 
@@ -139,6 +141,9 @@ func (f *flows) add(v *program.Flow, service string, load *flow.Load, adopted bo
 	defer f.mu.Unlock()
 	f.open[v.Ref] = p
 	f.byBackend[v.Backend]++
+	if v.Proto == flow.UDP {
+		f.sessions[v.Service] = append(f.sessions[v.Service], p)
+	}
 	f.count.Add(1)
 	return p
 }

@@ -327,6 +327,41 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
+// Old sessions make room for new ones before the limit is met: those with one datagram first.
+func TestRoom(t *testing.T) {
+	const limit = 100
+	w := newQuietWorld(t, newKernel(t))
+	w.kernel.Events(w.steer.flows.happened)
+	udp := lb.FrontendKey{Proto: flow.UDP, Address: vip.Address}
+	w.apply(web(2, func(s *lb.Service) {
+		s.Frontends = append(s.Frontends, lb.Frontend{FrontendKey: udp})
+		s.Limits.UDPSessions = limit
+	}))
+	busy, _ := w.kernel.begin(udp, w.client())
+	w.kernel.see(func() { v := w.kernel.flows[busy]; v.Counters.PacketsToBackend = 9; w.kernel.flows[busy] = v })
+	v := w.steer.services["web"]
+	for range 10 * limit {
+		w.kernel.begin(udp, w.client())
+		w.steer.mu.Lock()
+		v.makeRoom()
+		w.steer.mu.Unlock()
+		if n := w.kernel.Sessions(v.id); n > limit {
+			t.Fatalf("%d sessions", n)
+		}
+	}
+	if _, ok := w.kernel.Lookup(busy); !ok {
+		t.Error("the busy one has gone")
+	}
+	if n, records := w.kernel.Sessions(v.id), w.registry.Len(); n != limit*3/4 || records != n {
+		t.Errorf("%d sessions, %d records", n, records)
+	}
+	for _, e := range w.registry.LastEnded()[:1] {
+		if e.Reason != flow.ReasonEvicted || e.EndedBy != flow.ByBaton {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
 // A backend to which there is no way takes no flows until there is one; the others have them all.
 func TestNoWay(t *testing.T) {
 	w := newWorld(t, newKernel(t))

@@ -41,6 +41,7 @@ func (s *Steer) sweep(ctx context.Context) {
 		full = now
 		s.expireAsked(began)
 		s.flows.forgetEnded(began.Add(-sweepMost))
+		s.flows.tidySessions()
 		s.refresh()
 		if time.Since(tried) > againEvery {
 			tried = time.Now()
@@ -133,7 +134,11 @@ func (s *Steer) judge(v *program.Flow, p *path, t program.Times, now uint64, pre
 	is := func(limit time.Duration) bool { return limit > 0 && silent > limit }
 	switch {
 	case v.Proto == flow.UDP:
-		if !is(t.UDPIdle) {
+		life := t.UDPIdle
+		if v.Counters.PacketsToBackend <= 1 {
+			life /= 2 // as in mode proxy: one question, and its answer
+		}
+		if !is(life) {
 			s.found(v, p)
 			return false
 		}

@@ -140,6 +140,15 @@ func (s *Steer) Open(b program.BackendID) int64 {
 	return atomic.LoadInt64(&s.open[b])
 }
 
+// Sessions is how many UDP sessions of a service there are.
+func (s *Steer) Sessions(id program.ServiceID) int {
+	var u flowUsage
+	if err := s.flows.maps.SteerUsage.Lookup(uint32(id), &u); err != nil {
+		return 0 // after Close
+	}
+	return int(u.Sessions)
+}
+
 // Counts are of packets and flows, since the maps were made.
 func (s *Steer) Counts() program.Counts {
 	of := func(c flowSteerCount) (n uint64) {

@@ -35,6 +35,9 @@ type Program interface {
 	// Open is how many flows of a backend are open: TCP from its handshake to its end, UDP sessions.
 	Open(BackendID) int64
 
+	// Sessions is how many UDP sessions of a service there are.
+	Sessions(ServiceID) int
+
 	// Events calls f for what happens, from one goroutine at a time, and returns when the program is closed. What was lost because nobody
 	// read fast enough is counted. Before it is called nothing is kept. The events are only valid during the call.
 	Events(f func([]Event))

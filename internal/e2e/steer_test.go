@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
+	"github.com/baton-lb/baton/internal/testnet"
 )
 
 // Mode steer, as a line of the file.
@@ -135,6 +137,37 @@ func TestSteerUpgrade(t *testing.T) {
 				t.Errorf("the flow is %+v", v)
 			}
 			kept.ends(t)
+		})
+	})
+}
+
+// U5 for connections: a backend that refuses them is passed over before long, each refusal counts against it, and none is a flow.
+func TestSteerBackendRefuses(t *testing.T) {
+	eachChoice(t, func(t *testing.T, lines []string) {
+		bothFamilies(t, 2, func(t *testing.T, w world) {
+			w.Backends[1].Serve(8080, testnet.Named("live"))
+			b := start(t, w.Balancer, w.service(nil, lines...))
+			refused := 0
+			eventually(t, "the backend that refuses is passed over", func() error {
+				for range 8 {
+					if name, err := w.Client.AskName(w.vip); errors.Is(err, syscall.ECONNREFUSED) {
+						refused++
+						return err
+					} else if err != nil || name != "live" {
+						return fmt.Errorf("%q, %v", name, err)
+					}
+				}
+				return nil
+			})
+			if refused == 0 {
+				t.Error("nobody was refused")
+			}
+			b.wantMetric(float64(refused), "baton_dial_failures_total", `service="web"`, `reason="refused"`)
+			for _, v := range append(b.flows(), b.ended()...) {
+				if v.Backend == w.backend(0) {
+					t.Errorf("recorded as %+v", v)
+				}
+			}
 		})
 	})
 }

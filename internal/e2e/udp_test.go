@@ -161,7 +161,7 @@ func TestUDPSizes(t *testing.T) {
 // U5: a backend answers with ICMP port unreachable: another one gets the
 // datagrams, and not one is lost but what the dead one was sent.
 func TestUDPBackendRefuses(t *testing.T) {
-	bothPaths(t, 2, func(t *testing.T, w world) {
+	everyPath(t, 2, func(t *testing.T, w world) {
 		serveUDP(t, w.Backends[1], w.backend(1), named("live"))
 		b := start(t, w.Balancer, w.udpService(nil))
 		for i := range 6 {

@@ -16,6 +16,12 @@ type End struct {
 // Listened reports whether anybody hears of what happens.
 func (r *Registry) Listened() bool { return r.hub.listening() }
 
+// DialFailed counts that a backend could not be reached by a flow that has no record, as Record.DialFailed does.
+func (r *Registry) DialFailed(l *Load, why DialFailure) {
+	r.failed(l, why)
+	r.countDialFailure(l.key.service, l.key.backend, why)
+}
+
 // Past enters a flow that was over before anybody had heard of it: it counts as if it had been opened and finished, and nobody
 // is told. ID and StartedAt must be set; Load is not counted, the flow is not there any more.
 func (r *Registry) Past(s Spec, end End) {

@@ -345,7 +345,7 @@ func (k *kernel) end(r program.Ref, by flow.By, reset bool) {
 	k.open[v.Backend]--
 	k.flows[r] = v
 	k.mu.Unlock()
-	k.tell(program.Event{Kind: program.Ended, Flow: v})
+	k.tell(program.Event{Kind: program.Ended, Flow: v, Told: true, Open: true})
 }
 
 // age has a flow been silent since the beginning of time.

@@ -69,6 +69,8 @@ func (f *flows) happened(events []program.Event) {
 				p.saw(e.Flow)
 				p.halfClosed(e.Flow.ClosedBy)
 			}
+		case program.Failed:
+			f.failed(&e.Flow)
 		case program.Ended:
 			if p := f.get(e.Flow.Ref); p != nil {
 				p.ended(e.Flow)
@@ -155,7 +157,7 @@ func (f *flows) passed(e *program.Event, now clock.Reading) {
 	switch {
 	case b == nil:
 		return
-	case f.s.o.Registry.Listened():
+	case e.Open && f.s.o.Registry.Listened():
 		if p := f.begin(v, false); p != nil {
 			p.ended(*v)
 		}
@@ -163,6 +165,12 @@ func (f *flows) passed(e *program.Event, now clock.Reading) {
 	}
 	if f.s.asks.Load() {
 		f.s.begunNow(v.Ref)
+	}
+	if !e.Open { // its backend has refused it, or its client has thought better of it
+		if v.ClosedBy == flow.ByBackend {
+			f.s.o.Registry.DialFailed(b.load, flow.DialRefused)
+		}
+		return
 	}
 	by, reason := endOf(v)
 	c := v.Counters
@@ -172,6 +180,21 @@ func (f *flows) passed(e *program.Event, now clock.Reading) {
 		Mode: flow.ModeSteer, Proto: v.Proto, Service: b.service.told.Name, Frontend: v.Frontend, Client: v.Client,
 		ID: idOf(v.Ref), StartedAt: now.Wall(time.Duration(v.Born)), Counters: c, Backend: v.Address, Picked: v.Picked, Load: b.load, PathName: flow.PathBPF,
 	}, flow.End{At: now.Wall(time.Duration(e.At)), By: by, Reason: reason, ClientAddress: seen, NotTransparent: why})
+}
+
+// failed counts against a backend that it was not reached. A session then ends, so that its client's next datagram finds another one.
+func (f *flows) failed(v *program.Flow) {
+	b := f.s.owner(v)
+	if b == nil {
+		return
+	}
+	p := f.get(v.Ref)
+	if p == nil {
+		f.s.o.Registry.DialFailed(b.load, flow.DialUnreachable)
+		return
+	}
+	p.record.DialFailed(flow.DialRefused)
+	p.End(flow.ByBackend, flow.ReasonDialFailed)
 }
 
 // noteEnded remembers a flow that was ended here: the program may have told of it before.

@@ -208,6 +208,7 @@ const (
 	flowLifeStateLIFE_REFUSE        flowLifeState = 128
 	flowLifeStateLIFE_GONE          flowLifeState = 256
 	flowLifeStateLIFE_TOLD          flowLifeState = 1024
+	flowLifeStateLIFE_FAILED        flowLifeState = 2048
 	flowLifeStateLIFE_WAITS         flowLifeState = 512
 )
 
@@ -413,10 +414,11 @@ type flowScratch struct {
 			Dest   uint16
 			Seq    uint32
 		}
-		NetworkAt uint32
-		PortsAt   uint32
-		Protocol  uint8
-		_         [3]byte
+		NetworkAt   uint32
+		PortsAt     uint32
+		Protocol    uint8
+		Unreachable uint8
+		_           [2]byte
 	}
 	Asked    flowTuple
 	Question struct {
@@ -642,6 +644,7 @@ const (
 	flowSteerHappeningSTEER_OPENED    flowSteerHappening = 0
 	flowSteerHappeningSTEER_HALF_SHUT flowSteerHappening = 1
 	flowSteerHappeningSTEER_ENDED     flowSteerHappening = 2
+	flowSteerHappeningSTEER_FAILED    flowSteerHappening = 3
 )
 
 type flowSteering struct {

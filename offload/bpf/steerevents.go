@@ -80,6 +80,7 @@ func (s *Steer) poll(events []program.Event, after time.Duration) ([]program.Eve
 
 var kinds = [...]program.Kind{
 	flowSteerHappeningSTEER_OPENED: program.Opened, flowSteerHappeningSTEER_HALF_SHUT: program.HalfShut, flowSteerHappeningSTEER_ENDED: program.Ended,
+	flowSteerHappeningSTEER_FAILED: program.Failed,
 }
 
 // event reads one.
@@ -100,7 +101,7 @@ func (s *Steer) event(b []byte) (program.Event, bool) {
 		Service: program.ServiceID(e.Service),
 	}}
 	w.be(e.Whose, e.State)
-	out := program.Event{Kind: kinds[e.Happening], At: e.At, Told: e.State&flowLifeStateLIFE_TOLD != 0}
+	out := program.Event{Kind: kinds[e.Happening], At: e.At, Told: e.State&flowLifeStateLIFE_TOLD != 0, Open: e.State&flowLifeStateLIFE_OPEN != 0}
 	if out.Kind == program.Ended {
 		w.Counters = flow.Counters{
 			BytesToBackend: e.Bytes[ToBackend], PacketsToBackend: e.Packets[ToBackend], BytesToClient: e.Bytes[ToClient], PacketsToClient: e.Packets[ToClient],

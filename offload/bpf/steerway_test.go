@@ -167,3 +167,40 @@ func TestSteerHairpin(t *testing.T) {
 		}
 	}
 }
+
+// TestSteerShows: whose address a backend sees goes by where the client is, and whom it may see.
+func TestSteerShows(t *testing.T) {
+	r := newSteerRoad(t, 1, FlowsOptions{})
+	r.serve()
+	for _, ipv6 := range []bool{false, true} {
+		k := kind{flow.TCP, ipv6, true}
+		far := netip.MustParseAddr("192.0.2.7")
+		if ipv6 {
+			far = netip.MustParseAddr("2001:db8::7")
+		}
+		bits := netip.PrefixFrom(far, far.BitLen())
+		r.Client.AddAddr(r.ClientLink.B.Dev, bits)
+		r.Balancer.AddRoute(bits, k.of(r.ClientLink.B))
+		r.Backends[0].AddRoute(bits, k.of(r.BackendLinks[0].A))
+		near := k.of(r.ClientLink.B)
+		for _, tt := range []struct {
+			keep      program.Keep
+			near, far bool
+		}{
+			{program.Keep{}, false, false},
+			{program.Keep{Near: true}, true, true}, // the backend is next to us, behind another device: it has no other way
+			{program.Keep{Near: true, Far: true, Beside: true}, true, true},
+		} {
+			vip := r.program(t, k, program.ByTable, func(_ *program.Service, b []program.Backend, _ *program.Pool, _ *program.Frontend) {
+				b[0].Keep = tt.keep
+			})
+			for client, want := range map[netip.Addr]bool{near: tt.near, far: tt.far} {
+				me := whoAmI(t, r.dial(t, vip, netip.AddrPortFrom(client, 0)))
+				if kept := me.Addr() == client; kept != want {
+					t.Errorf("%+v: %s is seen as %s", tt.keep, client, me)
+				}
+			}
+			r.deleteAll(t)
+		}
+	}
+}

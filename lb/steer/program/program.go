@@ -231,6 +231,7 @@ type Event struct {
 	Flow Flow
 	At   uint64 // CLOCK_MONOTONIC in ns
 	Told bool   // Ended: so was Opened
+	Open bool   // Ended: it was open before
 }
 
 // Kind of event.
@@ -241,6 +242,7 @@ const (
 	Opened   Kind = iota // it counts from now on: TCP with its handshake, UDP with its first datagram
 	HalfShut             // one side has closed: Flow.ClosedBy
 	Ended                // TCP: both have, or one has reset
+	Failed               // an ICMP error says that the backend has not been reached; TCP: while it is opening
 )
 
 // Counts are of packets and flows, since the maps were made.

@@ -41,8 +41,8 @@ static __noinline __u32 account(const struct whose *w, __u8 protocol, int change
 	return __sync_fetch_and_add(protocol == IPPROTO_TCP ? &u->connections : &u->sessions, (__u32)change) + (__u32)change;
 }
 
-/* announce tells of a flow what is known at one of its packets. */
-static __noinline void announce(const struct found *f, const struct packet *p, __u32 state, enum steer_happening what)
+/* announce tells of a flow what is known at one of its packets, or at an answer to one. */
+static __noinline void announce(const struct found *f, const struct tuple *t, __u32 state, enum steer_happening what)
 {
 	struct steering *all = steering();
 	struct scratch *s = scratch();
@@ -52,21 +52,21 @@ static __noinline void announce(const struct found *f, const struct packet *p, _
 	if (!s || !all || !get(all->listened))
 		return;
 	e = &s->event;
-	e->client = back ? f->element->destination : p->tuple.source;
-	e->client_port = back ? f->element->destination_port : p->tuple.source_port;
-	e->frontend = back ? f->element->source : p->tuple.destination;
-	e->frontend_port = back ? f->element->source_port : p->tuple.destination_port;
-	e->local = back ? p->tuple.destination : f->element->source;
-	e->local_port = back ? p->tuple.destination_port : f->element->source_port;
-	e->backend = back ? p->tuple.source : f->element->destination;
-	e->backend_port = back ? p->tuple.source_port : f->element->destination_port;
+	e->client = back ? f->element->destination : t->source;
+	e->client_port = back ? f->element->destination_port : t->source_port;
+	e->frontend = back ? f->element->source : t->destination;
+	e->frontend_port = back ? f->element->source_port : t->destination_port;
+	e->local = back ? t->destination : f->element->source;
+	e->local_port = back ? t->destination_port : f->element->source_port;
+	e->backend = back ? t->source : f->element->destination;
+	e->backend_port = back ? t->source_port : f->element->destination_port;
 	e->born = born(&f->element->whose, f->life);
 	e->at = bpf_ktime_get_coarse_ns();
 	e->happening = what;
 	e->state = state;
 	e->whose = f->element->whose;
 	e->service = service_of(&f->element->whose);
-	e->protocol = p->tuple.protocol;
+	e->protocol = t->protocol;
 	if (bpf_ringbuf_output(&steer_events, e, sizeof(*e), BPF_RB_NO_WAKEUP))
 		steer_count(STEER_COUNT_EVENTS_LOST);
 }
@@ -100,7 +100,7 @@ static __noinline void tell_begun(const struct found *f, struct life *forth, con
 	if (!tells(p->tuple.protocol))
 		return;
 	__sync_fetch_and_or(&forth->state, LIFE_TOLD);
-	announce(f, p, state, STEER_OPENED);
+	announce(f, &p->tuple, state, STEER_OPENED);
 }
 
 static __always_inline int too_many(const struct whose *w, __u32 now)
@@ -140,7 +140,7 @@ static __noinline void settle(const struct found *f, struct life *forth, const s
 		if (s)
 			s->ended = is; /* told when this packet is counted */
 	} else if (fins && !(was & (LIFE_FIN_CLIENT | LIFE_FIN_BACKEND)) && listens_to_all())
-		announce(f, p, is, STEER_HALF_SHUT);
+		announce(f, &p->tuple, is, STEER_HALF_SHUT);
 }
 
 /* How far from what was seen a FIN or a reset can be, and still be meant. Whoever makes one up has a flow marked that goes
@@ -326,7 +326,7 @@ static __noinline void tell_end(const struct found *f, const struct packet *p)
 	s->event.packets[to] = get(f->life->packets);
 	s->event.bytes[to ^ 1] = other ? get(other->bytes) : 0;
 	s->event.packets[to ^ 1] = other ? get(other->packets) : 0;
-	announce(f, p, s->ended, STEER_ENDED);
+	announce(f, &p->tuple, s->ended, STEER_ENDED);
 	s->ended = 0;
 }
 

@@ -164,6 +164,7 @@ struct quoted {
 	__u32 network_at;
 	__u32 ports_at;
 	__u8 protocol;
+	__u8 unreachable; /* nobody has it where it was to go */
 };
 
 /* What is asked of routes, and the answer. */

@@ -9,6 +9,7 @@
 #define BATON_QUOTED_H
 
 #include "error.h"
+#include "life.h"
 
 static __always_inline int is_error(__u8 type, int ipv6)
 {
@@ -24,6 +25,7 @@ static __always_inline int read_quoted(struct origin from, const struct packet *
 
 	if (p->odd || p->fragment || load(from, p->transport_at, &icmp, ICMP_LEN) || !is_error(icmp.type, p->ipv6))
 		return 0;
+	q->unreachable = p->ipv6 ? icmp.type == ICMPV6_DEST_UNREACH : icmp.type == ICMP_DEST_UNREACH && icmp.code != ICMP_FRAG_NEEDED;
 	q->network_at = p->transport_at + ICMP_LEN;
 	if (p->ipv6) {
 		if (load(from, q->network_at, &q->ip6, IPV6_LEN))
@@ -110,6 +112,24 @@ static __noinline int put_quoted(struct __sk_buff *skb, struct packet *p, struct
 	return 1;
 }
 
+/* unreached tells, once, that a steered flow's packet has not reached its backend. A connection that is open does not go by that. */
+static __noinline void unreached(struct found *f, const struct tuple *t, int ipv6)
+{
+	struct life *forth;
+	__u32 was;
+
+	if (f->slot || f->element->whose.direction != TO_CLIENT)
+		return;
+	forth = ahead(f, t->protocol, ipv6);
+	if (!forth)
+		return;
+	was = get(forth->state);
+	if (was & (LIFE_FAILED | LIFE_GONE | LIFE_CLOSED) || (t->protocol == IPPROTO_TCP && was & LIFE_OPEN))
+		return;
+	if (__sync_val_compare_and_swap(&forth->state, was, was | LIFE_FAILED) == was)
+		announce(f, t, was, STEER_FAILED);
+}
+
 __noinline int translate(struct __sk_buff *skb)
 {
 	struct origin from = {.skb = skb};
@@ -140,6 +160,8 @@ __noinline int translate(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	}
 	count(FLOW_COUNT_TRANSLATED, 1);
+	if (s->quoted.unreachable)
+		unreached(&f, &s->asked, p->ipv6);
 	return leave(out);
 }
 

@@ -176,6 +176,7 @@ enum life_state {
 	LIFE_REFUSE = 1 << 7, /* userspace has ended it: what comes is answered with a reset */
 	LIFE_GONE = 1 << 8,   /* somebody is deleting it */
 	LIFE_TOLD = 1 << 10,  /* of its beginning userspace has been told */
+	LIFE_FAILED = 1 << 11, /* of that it did not reach its backend userspace has been told */
 	LIFE_WAITS = 1 << 9,  /* its first datagrams are on their way through the process; the others follow them */
 };
 
@@ -197,6 +198,7 @@ enum steer_happening {
 	STEER_OPENED,
 	STEER_HALF_SHUT,
 	STEER_ENDED,
+	STEER_FAILED, /* a router or the backend says that a packet has not reached it */
 };
 
 struct steer_event {

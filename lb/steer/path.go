@@ -24,6 +24,7 @@ type path struct {
 	last   program.Flow
 	lastAt time.Time // when it was read
 	over   bool
+	silent silence
 	half   bool // its record has been told that one side has closed
 }
 
@@ -42,7 +43,7 @@ func (p *path) Counters() flow.Counters {
 	defer p.mu.Unlock()
 	if !p.over && (p.flows.count.Load() < manyFlows || time.Since(p.lastAt) > freshFor) {
 		if v, ok := p.flows.s.o.Program.Lookup(p.ref); ok {
-			p.last = v
+			p.sawLocked(v)
 		}
 		p.lastAt = time.Now()
 	}
@@ -62,8 +63,14 @@ func (p *path) saw(v program.Flow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.over {
-		p.last, p.lastAt = v, time.Now()
+		p.sawLocked(v)
 	}
+}
+
+func (p *path) sawLocked(v program.Flow) {
+	now := time.Now()
+	p.silent.look(&p.last, &v, now)
+	p.last, p.lastAt = v, now
 }
 
 // halfClosed tells the record, once, that one side has closed.

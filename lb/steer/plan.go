@@ -20,6 +20,7 @@ type selection struct {
 type wanted struct {
 	service   program.Service
 	perClient int
+	peerLost  time.Duration
 	balance   lb.Algorithm
 	backends  map[netip.AddrPort]*sched.Backend
 	pools     map[selection]wantedPool
@@ -58,6 +59,7 @@ func plan(s *store.Service) wanted {
 			Connections: uint32(s.Limits.Connections), Sessions: uint32(s.Limits.UDPSessions), NewPerSecond: uint32(s.Limits.NewPerSecond),
 		},
 		perClient: s.Limits.PerClient,
+		peerLost:  s.Timeouts.PeerLost,
 		balance:   s.Balance,
 		backends:  make(map[netip.AddrPort]*sched.Backend, len(s.Pool)),
 		pools:     make(map[selection]wantedPool),

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb"
@@ -185,6 +186,34 @@ func TestIdle(t *testing.T) {
 	}
 	if _, ok := w.registry.Get(idOf(kept)); !ok {
 		t.Error("a flow that is not idle has ended")
+	}
+}
+
+// A connection of which one side goes on alone for too long has lost the other; one of which both do, or neither, has not.
+func TestPeerLost(t *testing.T) {
+	w := newWorld(t, newKernel(t))
+	w.apply(web(2, func(s *lb.Service) { s.Timeouts.PeerLost = 300 * time.Millisecond }))
+	lost, alive, quiet := w.begin(), w.begin(), w.begin()
+	w.eventually("the other side is given up", func() error {
+		w.kernel.see(func() {
+			v := w.kernel.flows[lost]
+			v.Counters.PacketsToBackend++
+			w.kernel.flows[lost] = v
+			v = w.kernel.flows[alive]
+			v.Counters.PacketsToBackend++
+			v.Counters.PacketsToClient++
+			w.kernel.flows[alive] = v
+		})
+		if _, ok := w.registry.Get(idOf(lost)); ok {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	w.ended(lost, flow.ByBaton, flow.ReasonPeerLost)
+	for _, r := range []program.Ref{alive, quiet} {
+		if _, ok := w.registry.Get(idOf(r)); !ok {
+			t.Error("one that has lost nobody has ended")
+		}
 	}
 }
 

@@ -117,19 +117,25 @@ func (s *Steer) sweepOnce(pressed bool) error {
 	return err
 }
 
+// times of a service, also those that the program does not keep for another process.
+type times struct {
+	program.Times
+	peerLost time.Duration
+}
+
 // times of all services, by number.
-func (s *Steer) times() map[program.ServiceID]program.Times {
+func (s *Steer) times() map[program.ServiceID]times {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[program.ServiceID]program.Times, len(s.services))
+	all := make(map[program.ServiceID]times, len(s.services))
 	for _, v := range s.services {
-		all[v.id] = v.told.Times
+		all[v.id] = times{v.told.Times, v.now.peerLost}
 	}
 	return all
 }
 
 // judge reports whether a flow is to be forgotten. Connections that are open are ended first, with a reset to both sides.
-func (s *Steer) judge(v *program.Flow, p *path, t program.Times, now uint64, pressed bool) bool {
+func (s *Steer) judge(v *program.Flow, p *path, t times, now uint64, pressed bool) bool {
 	silent := time.Duration(now - min(v.LastSeen, now))
 	is := func(limit time.Duration) bool { return limit > 0 && silent > limit }
 	switch {
@@ -150,6 +156,8 @@ func (s *Steer) judge(v *program.Flow, p *path, t program.Times, now uint64, pre
 			s.gone(p, flow.ReasonEvicted)
 		}
 		return is(t.Closed) || pressed && is(evictAge)
+	case p != nil && p.lost(t.peerLost):
+		s.expire(v, p, flow.ReasonPeerLost)
 	case v.State == program.HalfClosed && is(t.HalfClosed):
 		s.expire(v, p, flow.ReasonHalfClosedIdle)
 	case v.State == program.Open && is(t.Idle):

@@ -59,8 +59,8 @@ func (t *transparency) Keep(backend netip.Addr) steering.Keep {
 	if it == nil {
 		return steering.Keep{}
 	}
-	here, tunnel := it.Way(backend)
-	return steering.Keep{Near: !here, Far: !tunnel, Beside: !t.node}
+	way := it.Way(backend)
+	return steering.Keep{Near: !way.Here, Far: !way.Tunnel, Beside: !t.node, Bridged: way.Bridge}
 }
 
 // Program implements store.Programmer, for the phase in which backends become known.

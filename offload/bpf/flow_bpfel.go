@@ -180,9 +180,10 @@ const (
 type flowKeep uint32
 
 const (
-	flowKeepKEEP        flowKeep = 1
-	flowKeepKEEP_FAR    flowKeep = 2
-	flowKeepKEEP_BESIDE flowKeep = 4
+	flowKeepKEEP         flowKeep = 1
+	flowKeepKEEP_FAR     flowKeep = 2
+	flowKeepKEEP_BRIDGED flowKeep = 8
+	flowKeepKEEP_BESIDE  flowKeep = 4
 )
 
 type flowLife struct {
@@ -500,7 +501,9 @@ type flowScratch struct {
 	_         [4]byte
 	Event     flowSteerEvent
 	Ended     uint32
+	Why       uint32
 	WayKnown  uint32
+	_         [4]byte
 	TellingAt uint64
 	Telling   uint64
 	BudgetAt  uint64

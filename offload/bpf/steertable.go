@@ -106,11 +106,14 @@ func steerKeep(k program.Keep) (bits flowKeep) {
 	if k.Beside {
 		bits |= flowKeepKEEP_BESIDE
 	}
+	if k.Bridged {
+		bits |= flowKeepKEEP_BRIDGED
+	}
 	return bits
 }
 
 func keepOf(k flowKeep) program.Keep {
-	return program.Keep{Near: k&flowKeepKEEP != 0, Far: k&flowKeepKEEP_FAR != 0, Beside: k&flowKeepKEEP_BESIDE != 0}
+	return program.Keep{Near: k&flowKeepKEEP != 0, Far: k&flowKeepKEEP_FAR != 0, Beside: k&flowKeepKEEP_BESIDE != 0, Bridged: k&flowKeepKEEP_BRIDGED != 0}
 }
 
 func bit(b bool) uint8 {

@@ -170,8 +170,15 @@ func (t *Transparent) Ask(client, backend netip.Addr) (why flow.NotTransparent, 
 	return t.ways.ask(client, backend)
 }
 
-// Way says whether an address is this host's own, and whether it is reached by a tunnel to another host.
-func (t *Transparent) Way(a netip.Addr) (here, tunnel bool) { return t.ways.way(a) }
+// Way is how this host reaches an address.
+type Way struct {
+	Here   bool // it is this host's own
+	Tunnel bool // by a tunnel to another host
+	Bridge bool // by a bridge of this host
+}
+
+// Way says how this host reaches an address.
+func (t *Transparent) Way(a netip.Addr) Way { return t.ways.way(a) }
 
 func (t *Transparent) serves(family int) *atomic.Bool {
 	if family == netlink.FAMILY_V4 {

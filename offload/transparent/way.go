@@ -94,11 +94,11 @@ func (w *ways) ask(client, backend netip.Addr) (why flow.NotTransparent, bridged
 	return judge(c, b, w.node), c.bridge && c.device == b.device
 }
 
-func (w *ways) way(a netip.Addr) (here, tunnel bool) {
+func (w *ways) way(a netip.Addr) Way {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := w.toLocked(a)
-	return found.local, found.tunnel
+	return Way{Here: found.local, Tunnel: found.tunnel, Bridge: found.bridge}
 }
 
 func (w *ways) toLocked(a netip.Addr) way {

@@ -111,6 +111,8 @@ type Keep struct {
 	Near   bool // those at all; else nobody's
 	Far    bool // those behind a router on another link
 	Beside bool // those behind a router on the link on which the backend is next to us
+	// Bridged: those next to us on the same link, a bridge of this host. Their flows are left to the stack, which gets the answers.
+	Bridged bool
 }
 
 // Pool is the backends that new flows of some clients at some frontends may go to.

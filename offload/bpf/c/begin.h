@@ -131,6 +131,9 @@ static __always_inline int leads_to(const struct bpf_redir_neigh *next, const st
 	return next->nh_family == AF_INET && next->ipv6_nh[0] == a->words[3];
 }
 
+/* shows's answer when both are on one bridge of this host: answers come by the stack's sockets only. */
+#define SHOWN_BRIDGED 2
+
 /* shows reports whether a backend may see the client's address: its answers to that come by here. The way to the backend is known,
  * and no more afterwards. See judge in offload/transparent, whose rules these are. */
 static __noinline int shows(struct __sk_buff *skb, const struct packet *p, const struct backend *b)
@@ -147,11 +150,14 @@ static __noinline int shows(struct __sk_buff *skb, const struct packet *p, const
 	s->way_known = 0;
 	if (!back(skb, &nobody, p))
 		return 0;
-	if (leads_to(&s->out.next, &p->tuple.source, p->ipv6))
-		return b->keep & KEEP && device != s->out.device;
+	if (leads_to(&s->out.next, &p->tuple.source, p->ipv6)) {
+		if (device != s->out.device)
+			return b->keep & KEEP;
+		return !far && b->keep & KEEP_BRIDGED ? SHOWN_BRIDGED : 0;
+	}
 	if (device != s->out.device)
-		return !far || b->keep & KEEP_FAR;
-	return !far && b->keep & KEEP_BESIDE;
+		return !far || b->keep & KEEP_FAR ? 1 : 0;
+	return !far && b->keep & KEEP_BESIDE ? 1 : 0;
 }
 
 /* put_element puts one direction in. Of new4 and new6 all but the addresses and the direction is there. */
@@ -307,6 +313,16 @@ __noinline int make(int keep)
 	return BEGUN;
 }
 
+/* place's answer for a flow that may not begin: why is in scratch, and refuse_first is for the caller, who is less deep in the
+ * stack; no verdict of the kernel's. */
+#define REFUSED 105
+
+static __always_inline int refused(struct scratch *s, __u32 why)
+{
+	s->why = why;
+	return REFUSED;
+}
+
 /* place finds a backend for a flow that may begin. */
 static __noinline int place(struct __sk_buff *skb, struct packet *p, __u32 kept, __u32 id, const struct pool *pool)
 {
@@ -325,17 +341,21 @@ static __noinline int place(struct __sk_buff *skb, struct packet *p, __u32 kept,
 			return verdict;
 	}
 	if (!within(limits, service, p->tuple.protocol))
-		return refuse_first(skb, STEER_COUNT_OVER_LIMIT);
+		return refused(s, STEER_COUNT_OVER_LIMIT);
 	choose(id, limits->affinity);
 	b = bpf_map_lookup_elem(&steer_backends, &s->choice.backend);
 	if (!b && s->choice.none)
-		return refuse_first(skb, STEER_COUNT_SENT_AWAY);
+		return refused(s, STEER_COUNT_SENT_AWAY);
 	if (!b)
-		return s->choice.limited ? refuse_first(skb, STEER_COUNT_OVER_LIMIT) : TC_ACT_UNSPEC;
+		return s->choice.limited ? refused(s, STEER_COUNT_OVER_LIMIT) : TC_ACT_UNSPEC;
 	keep = kept && b->keep;
 	if (!towards(skb, p, keep || zero(&b->masked) ? &p->tuple.source : &b->masked, b))
 		return TC_ACT_UNSPEC;
-	keep = keep && shows(skb, p, b);
+	if (keep) {
+		keep = shows(skb, p, b);
+		if (keep == SHOWN_BRIDGED)
+			return TC_ACT_UNSPEC;
+	}
 	if (!keep && zero(&b->masked))
 		return TC_ACT_UNSPEC;
 	return make(keep);
@@ -349,6 +369,7 @@ static __always_inline int begin(struct __sk_buff *skb, struct packet *p)
 	struct entrance *at;
 	struct pool *pool;
 	__u32 id, client;
+	int verdict;
 
 	if (!s || !all)
 		return TC_ACT_UNSPEC;
@@ -386,7 +407,8 @@ static __always_inline int begin(struct __sk_buff *skb, struct packet *p)
 	}
 	if (pool->answer == ANSWER_REFUSE || (pool->refuse_absent && absent(all)))
 		return refuse_first(skb, STEER_COUNT_REFUSED);
-	return place(skb, p, client & CLIENT_KEPT, id, pool);
+	verdict = place(skb, p, client & CLIENT_KEPT, id, pool);
+	return verdict == REFUSED ? refuse_first(skb, s->why) : verdict;
 }
 
 #endif

@@ -94,6 +94,7 @@ struct scratch {
 	struct steer_event event;
 	__u32 ended; /* the state of a flow that this packet has ended, until that is told; 0 = it has not */
 
+	__u32 why;       /* a flow may not begin */
 	__u32 way_known; /* out is where a flow's first packet goes */
 
 	__u64 telling_at; /* of beginnings that are told at once; see life.h */

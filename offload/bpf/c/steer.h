@@ -64,6 +64,7 @@ struct usage {
 enum keep {
 	KEEP = 1 << 0,
 	KEEP_FAR = 1 << 1,    /* those behind a router, on another link */
+	KEEP_BRIDGED = 1 << 3, /* those on the same bridge of this host: but by the stack, which alone gets the answers */
 	KEEP_BESIDE = 1 << 2, /* those behind a router on the link that the backend is next to us on: that router sends answers here */
 };
 

@@ -149,6 +149,11 @@ func (p *pair) run() {
 		}
 		p.wait()
 	}
+	p.leave()
+}
+
+// leave answers the last calls: there is nobody for them from now on.
+func (p *pair) leave() {
 	p.mu.Lock()
 	p.left = true
 	p.mu.Unlock()

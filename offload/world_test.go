@@ -168,6 +168,7 @@ func (w *world) relay(c *net.TCPConn) {
 	if err := p.dial(w.backend(frontend.Addr())); err != nil {
 		w.t.Logf("dial: %v", err)
 		p.end(flow.ByBackend, flow.ReasonDialFailed, true)
+		p.leave()
 		return
 	}
 	p.run()

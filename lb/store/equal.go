@@ -12,6 +12,7 @@ import (
 func equal(a, b *lb.Service) bool {
 	return a.Name == b.Name &&
 		a.Mode == b.Mode &&
+		a.Unsteered == b.Unsteered &&
 		a.Balance == b.Balance &&
 		a.Affinity == b.Affinity &&
 		a.Health == b.Health &&

@@ -177,6 +177,7 @@ func TestSteerPerClient(t *testing.T) {
 	bothFamilies(t, 1, func(t *testing.T, w world) {
 		w.serveNamed()
 		b := start(t, w.Balancer, w.service(nil, steered, "limits: {perClient: 2}"))
+		b.waitLog("if=baton-desk")
 		first, _ := w.named(t)
 		w.named(t)
 		if err := w.refused(t, w.Client); err != nil {

@@ -20,6 +20,7 @@ type selection struct {
 type wanted struct {
 	service   program.Service
 	perClient int
+	sessions  int // limits.udpSessions
 	peerLost  time.Duration
 	balance   lb.Algorithm
 	backends  map[netip.AddrPort]*sched.Backend
@@ -56,9 +57,10 @@ func plan(s *store.Service) wanted {
 			Times: program.Times{
 				Opening: openingTime, Idle: s.Timeouts.Idle, HalfClosed: s.Timeouts.HalfClosed, Closed: closedTime, UDPIdle: s.Timeouts.UDPIdle,
 			},
-			Connections: uint32(s.Limits.Connections), Sessions: uint32(s.Limits.UDPSessions), NewPerSecond: uint32(s.Limits.NewPerSecond),
+			Connections: uint32(s.Limits.Connections), Sessions: hardSessions(s.Limits.UDPSessions), NewPerSecond: uint32(s.Limits.NewPerSecond),
 		},
 		perClient: s.Limits.PerClient,
+		sessions:  s.Limits.UDPSessions,
 		peerLost:  s.Timeouts.PeerLost,
 		balance:   s.Balance,
 		backends:  make(map[netip.AddrPort]*sched.Backend, len(s.Pool)),

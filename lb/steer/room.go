@@ -5,7 +5,7 @@ import (
 	"github.com/baton-lb/baton/lb/steer/program"
 )
 
-// Where limits.udpSessions is near, old sessions make room, so that a new one is not refused: the program knows the limit, and not who
+// Where limits.udpSessions is near, old sessions make room, so that a new one is not refused: the program knows how many there are, and not who
 // is old. Those of which the client has sent one datagram only go while there still are places; others when there are hardly any.
 
 const (
@@ -14,18 +14,26 @@ const (
 	roomAtOnce     = 512
 )
 
+// hardSessions is how many sessions the program lets a service have at a moment, until some have made room.
+func hardSessions(limit int) uint32 {
+	if limit == 0 {
+		return 0
+	}
+	return uint32(limit + max(limit/roomForOneShot, 64))
+}
+
 // makeRoom ends sessions of a service that has many.
 func (v *service) makeRoom() {
-	limit := int(v.told.Sessions)
+	limit := v.now.sessions
 	if limit == 0 {
 		return
 	}
 	n := v.s.o.Program.Sessions(v.id)
-	most := limit - max(limit/roomForOneShot, 1)
+	most := limit - limit/roomForOneShot
 	if n <= most {
 		return
 	}
-	pressed := n > limit-max(limit/roomForAll, 1)
+	pressed := n > limit-limit/roomForAll
 	var (
 		due   []program.Flow
 		paths []*path

@@ -175,7 +175,12 @@ func noFamily(err error) bool {
 }
 
 func loopback(k kernel) (index int, err error) {
-	all, err := k.LinkList()
+	var all []netlink.Link
+	for range 5 { // again if devices come or go meanwhile
+		if all, err = k.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
 	if err != nil {
 		return 0, fmt.Errorf("list devices: %w", err)
 	}

@@ -74,6 +74,16 @@ func readHost(k kernel) (h *Host, err error) {
 	return h, nil
 }
 
+// listLinks reads again if devices come or go meanwhile, a few times.
+func listLinks(k kernel) (links []netlink.Link, err error) {
+	for range 5 {
+		if links, err = k.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return links, err
+}
+
 func readHostOnce(k kernel) (*Host, error) {
 	h := &Host{
 		addrs:    make(map[netip.Addr]address),
@@ -84,7 +94,7 @@ func readHostOnce(k kernel) (*Host, error) {
 		ours:     make(map[netip.Addr]netip.Addr),
 		devices:  make(map[int]device),
 	}
-	links, err := k.LinkList()
+	links, err := listLinks(k)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}

@@ -99,7 +99,7 @@ func newRoutes(ns *namespace, k kernel, release func(), p RoutesParams) (_ *Rout
 }
 
 func findLoopback(k kernel) (index int, err error) {
-	links, err := k.LinkList()
+	links, err := listLinks(k)
 	if err != nil {
 		return 0, fmt.Errorf("list devices: %w", err)
 	}

@@ -28,7 +28,7 @@ var table = []row{
 	{path: "lb/relay", may: []string{"lb", "lb/sched", "lb/store", "lb/pick", "lb/handoff", "lb/relay/...", "affinity", "internal/flow"}},
 	{path: "lb/relay/poll"},
 	{path: "lb/relay/pump", may: []string{"internal/flow"}},
-	{path: "lb/relay/capture", may: []string{"lb", "internal/flow", "internal/sysctl"}},
+	{path: "lb/relay/capture", may: []string{"lb", "internal/dump", "internal/flow", "internal/sysctl"}},
 	{path: "lb/relay/proxyproto"},
 	{path: "lb/relay/datagram"},
 	{path: "lb/health", may: []string{"lb", "lb/store", "sctp/wire", "internal/flow"}},
@@ -45,8 +45,8 @@ var table = []row{
 		tests: []string{"offload/offloadtest"},
 	},
 	{path: "offload/offloadtest", may: []string{"offload", "offload/bpf", "internal/flow"}},
-	{path: "offload/bpf", may: []string{"lb", "lb/steer/program", "conntrack", "internal/clock", "internal/flow", "internal/sysctl"}},
-	{path: "offload/transparent", may: []string{"offload/bpf", "lb", "internal/flow"}},
+	{path: "offload/bpf", may: []string{"lb", "lb/steer/program", "conntrack", "internal/clock", "internal/dump", "internal/flow", "internal/sysctl"}},
+	{path: "offload/transparent", may: []string{"offload/bpf", "lb", "internal/dump", "internal/flow"}},
 	{path: "offload/nat", may: []string{"lb", "conntrack", "internal/flow"}},
 
 	{path: "sctp", may: []string{"sctp/wire", "lb", "lb/store", "lb/pick", "affinity", "internal/flow"}},
@@ -58,6 +58,7 @@ var table = []row{
 	{path: "internal/arch"},
 	{path: "internal/cache"},
 	{path: "internal/clock"},
+	{path: "internal/dump"},
 	{path: "internal/e2e", tests: []string{"internal/admin", "internal/admin/client", "internal/testkube"}}, // to speak as another process does
 	{path: "internal/sysctl"},
 	{path: "internal/testkube", may: []string{"internal/cache", "internal/testnet"}},

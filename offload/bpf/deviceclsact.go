@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/dump"
 )
 
 // What tells our filters from those of others: name and handle. Their priority is the first that is free.
@@ -211,7 +213,7 @@ func removeFilters(set string, qdiscs map[int]bool) (removed []string, err error
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	defer nl.Close()
-	all, err := nl.LinkList()
+	all, err := dump.Whole(nl.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/dump"
 )
 
 const (
@@ -131,7 +133,7 @@ func (d *devices) sync() error {
 		return ErrClosed
 	}
 	return d.ns.do(func() error {
-		all, err := d.nl.LinkList()
+		all, err := dump.Whole(d.nl.LinkList)
 		if err != nil {
 			return fmt.Errorf("list devices: %w", err)
 		}

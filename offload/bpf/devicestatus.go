@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/baton-lb/baton/internal/dump"
 )
 
 // Device is how our programs sit on a network device, or would, or why not.
@@ -36,7 +38,7 @@ func SurveyDevices() ([]Device, error) {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	defer nl.Close()
-	all, err := nl.LinkList()
+	all, err := dump.Whole(nl.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}

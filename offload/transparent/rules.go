@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/dump"
 )
 
 const (
@@ -175,12 +177,7 @@ func noFamily(err error) bool {
 }
 
 func loopback(k kernel) (index int, err error) {
-	var all []netlink.Link
-	for range 5 { // again if devices come or go meanwhile
-		if all, err = k.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+	all, err := dump.Whole(k.LinkList)
 	if err != nil {
 		return 0, fmt.Errorf("list devices: %w", err)
 	}

@@ -1,13 +1,14 @@
 package capture
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/dump"
 )
 
 // Host is what a network namespace had when it was read: its addresses, what else is local to it, its gateways, and the
@@ -62,26 +63,12 @@ func ReadHost() (*Host, error) {
 }
 
 // readHost reads again if the tables changed meanwhile, a few times.
-func readHost(k kernel) (h *Host, err error) {
-	for range 5 {
-		if h, err = readHostOnce(k); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+func readHost(k kernel) (*Host, error) {
+	h, err := dump.Whole(func() (*Host, error) { return readHostOnce(k) })
 	if err != nil {
 		return nil, fmt.Errorf("read addresses and routes: %w", err)
 	}
 	return h, nil
-}
-
-// listLinks reads again if devices come or go meanwhile, a few times.
-func listLinks(k kernel) (links []netlink.Link, err error) {
-	for range 5 {
-		if links, err = k.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return links, err
 }
 
 func readHostOnce(k kernel) (*Host, error) {
@@ -94,7 +81,7 @@ func readHostOnce(k kernel) (*Host, error) {
 		ours:     make(map[netip.Addr]netip.Addr),
 		devices:  make(map[int]device),
 	}
-	links, err := listLinks(k)
+	links, err := k.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}

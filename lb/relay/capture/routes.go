@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/baton-lb/baton/internal/dump"
 )
 
 const (
@@ -99,7 +101,7 @@ func newRoutes(ns *namespace, k kernel, release func(), p RoutesParams) (_ *Rout
 }
 
 func findLoopback(k kernel) (index int, err error) {
-	links, err := listLinks(k)
+	links, err := dump.Whole(k.LinkList)
 	if err != nil {
 		return 0, fmt.Errorf("list devices: %w", err)
 	}

@@ -85,7 +85,7 @@ func (k *kubeOptions) check(config string) error {
 		return errors.New("name the file to serve with --config, or --kubernetes, or --kube-objects")
 	case !slices.Contains(kube.Modes, kube.Mode(k.mode)):
 		return fmt.Errorf("--mode %q: use auto, steer or proxy", k.mode)
-	case k.capture != "" && !isCapture(k.capture):
+	case k.capture != "" && !slices.Contains(file.Captures, file.Capture(k.capture)):
 		return fmt.Errorf("--capture %q: use auto, sklookup, anyip or bind", k.capture)
 	}
 	for _, flag := range onlyKube {
@@ -94,15 +94,6 @@ func (k *kubeOptions) check(config string) error {
 		}
 	}
 	return nil
-}
-
-func isCapture(s string) bool {
-	for _, c := range file.Captures {
-		if s == string(c) {
-			return true
-		}
-	}
-	return false
 }
 
 // kubeSettings are what a source of Kubernetes objects and its surroundings are set

@@ -72,8 +72,7 @@ func drawServices(list io.Reader, out io.Writer, wide bool, limit int) error {
 			if err := t.add(s.Name, fe.Frontend, fe.Status, string(s.Mode), ready, flows, reasonOf(fe, cmp.Or(why, fe.NotSteered))); err != nil {
 				return err
 			}
-			why = ""                // the service's, once
-			ready, flows = " ", " " // the service's, once
+			ready, flows, why = " ", " ", "" // the service's, once
 		}
 		return nil
 	})

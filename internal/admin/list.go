@@ -64,7 +64,7 @@ func (s *Server) serviceOf(svc *store.Service, flows int) Service {
 	for i := range svc.Frontends {
 		fe := &svc.Frontends[i]
 		st := s.o.Store.FrontendStatus(fe.FrontendKey)
-		out.Frontends = append(out.Frontends, Frontend{fe.String(), string(st.State), st.Reason, s.frontendNotSteered(svc, fe)})
+		out.Frontends = append(out.Frontends, Frontend{fe.String(), string(st.State), st.Reason, frontendNotSteered(svc, fe)})
 	}
 	for _, b := range svc.Pool {
 		if b.TakesNew() {
@@ -86,7 +86,7 @@ func (s *Server) notSteered(svc *store.Service) flow.NotSteered {
 }
 
 // frontendNotSteered is why the relay has a frontend of a service that is steered.
-func (s *Server) frontendNotSteered(svc *store.Service, fe *lb.Frontend) flow.NotSteered {
+func frontendNotSteered(svc *store.Service, fe *lb.Frontend) flow.NotSteered {
 	if svc.Mode == flow.ModeSteer && !fe.Steered() {
 		return flow.NotSteeredFrontend
 	}

@@ -1,12 +1,14 @@
 package steer
 
 import (
+	"slices"
+
 	"github.com/baton-lb/baton/internal/flow"
 	"github.com/baton-lb/baton/lb/steer/program"
 )
 
 // Where limits.udpSessions is near, old sessions make room, so that a new one is not refused: the program knows how many there are, and not who
-// is old. Those of which the client has sent one datagram only go while there still are places; others when there are hardly any.
+// is old, and lets a service have some more for the moment. Those of which the client has sent one datagram only go while there still are places; others when there are hardly any.
 
 const (
 	roomForOneShot = 4  // one place in so many is kept free by sessions with one datagram
@@ -84,14 +86,10 @@ func (f *flows) tidySessions() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, all := range f.sessions {
-		kept := make([]*path, 0, len(all))
-		for _, p := range all {
-			if f.open[p.ref] == p {
-				kept = append(kept, p)
-			}
-		}
-		if f.sessions[id] = kept; len(kept) == 0 {
+		if all = slices.DeleteFunc(all, func(p *path) bool { return f.open[p.ref] != p }); len(all) == 0 {
 			delete(f.sessions, id)
+		} else {
+			f.sessions[id] = all
 		}
 	}
 }

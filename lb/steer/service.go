@@ -175,8 +175,8 @@ func (v *service) tellPool(key selection, w wantedPool) error {
 		next.Members = append(next.Members, v.backends[b.Address].told.ID)
 	}
 	p.replan(w.scheduler, next.Answer)
-	if next.Answer == program.ByPacket {
-		v.s.asks.Store(true)
+	if next.Answer == program.ByPacket && !v.s.asks.Swap(true) {
+		close(v.s.asking)
 	}
 	if !samePool(next, p.told) {
 		if err := v.s.o.Program.SetPool(next); err != nil {

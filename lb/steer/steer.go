@@ -42,6 +42,9 @@ type Steer struct {
 	begun chan struct{} // closed when the first service is known
 	begin sync.Once
 
+	asking chan struct{} // closed when there is a pool that answers by packet
+	asks   atomic.Bool   // it is
+
 	mu       sync.Mutex // guards what follows
 	closed   bool
 	services map[string]*service
@@ -55,7 +58,6 @@ type Steer struct {
 	turn      []program.BackendID        // see refresh
 	lingering map[string]*service        // with something that waits for its last flow
 	asked     asked
-	asks      atomic.Bool // there has been a pool that answers by packet
 
 	flows flows
 }
@@ -86,7 +88,7 @@ type left struct {
 // New takes over what the program has been told before, and the flows that it carries: each has a record from then on.
 func New(o Options) (*Steer, error) {
 	s := &Steer{
-		o: o, log: o.Log, begun: make(chan struct{}), services: make(map[string]*service), lingering: make(map[string]*service), active: make(map[string]*service),
+		o: o, log: o.Log, begun: make(chan struct{}), asking: make(chan struct{}), services: make(map[string]*service), lingering: make(map[string]*service), active: make(map[string]*service),
 		behind: make(map[string]*store.Service), lost: make(map[program.BackendID]bool),
 		told:  told{services: make(map[program.ServiceID]*service), backends: make(map[program.BackendID]*backend), pools: make(map[program.PoolID]*pool)},
 		asked: newAsked(),
@@ -126,17 +128,24 @@ func (s *Steer) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	go s.o.Program.Events(s.flows.happened) // until the program is closed
-	go s.ask()
+	wg.Go(func() { s.ask(ctx) })
 	wg.Go(func() { s.beat(ctx) })
 	wg.Go(func() { s.fill(ctx) })
 	wg.Go(func() { s.sweep(ctx) })
 }
 
-// ask answers for flows whose choice needs their client, until the program is closed.
-func (s *Steer) ask() {
-	if err := s.o.Program.Asks(s.answer); err != nil {
-		s.log.Warn("no first packet comes here: what is to be chosen by packet is chosen by table", "err", err)
+// ask has flows answered for whose choice needs their client, once there is such a service, until the program is closed.
+func (s *Steer) ask(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-s.asking:
 	}
+	go func() {
+		if err := s.o.Program.Asks(s.answer); err != nil {
+			s.log.Warn("no first packet comes here: what is to be chosen by packet is chosen by table", "err", err)
+		}
+	}()
 }
 
 // beat tells the program that we are there, and how much is to be heard. It does nothing else, so that nothing else can keep it.
